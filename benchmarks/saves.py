@@ -1,6 +1,6 @@
 """What slow storage costs a node: saves that it waits for, and saves behind its next unit.
 
-``python benchmarks/saves.py [--delay 1] [--unit 4]``: a run of one node on an S3 server on loopback (moto)
+``python benchmarks/saves.py [--delay 1] [--unit 4]``: a run of one node on an S3 server on loopback
 that takes ``--delay`` seconds for each object that is written (a checkpoint has three, the log is one more),
 and units of ``--unit`` seconds. With one config there is nothing to do behind a save, with two there is: so
 the difference is what saving behind the next unit gains. Printed is what the visit log says, per unit; the
@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import tempfile
 from pathlib import Path
 
 import numpy as np
-import requests
-from moto.server import ThreadedMotoServer
+from s3_bytes import storage
 
 import cerebro_elastic
-from support.proxy import BadProxy
 
 PARTITIONS, BATCHES = 4, 4
 FUNCTIONS = """
@@ -44,19 +41,7 @@ def main() -> None:
     options.add_argument("--unit", type=float, default=4.0)
     given = options.parse_args()
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    with (
-        tempfile.TemporaryDirectory(prefix="cerebro-saves-") as folder,
-        BadProxy(server.get_host_and_port()[1]) as proxy,
-    ):
-        os.environ |= {
-            "AWS_ENDPOINT_URL": proxy.endpoint,
-            "AWS_ACCESS_KEY_ID": "a-key",
-            "AWS_SECRET_ACCESS_KEY": "a-secret",
-            "AWS_EC2_METADATA_DISABLED": "true",
-        }
-        requests.put(f"http://127.0.0.1:{proxy.target}/bucket", timeout=10).raise_for_status()
+    with tempfile.TemporaryDirectory(prefix="cerebro-saves-") as folder, storage(Path(folder)) as proxy:
         Path(folder, "functions.py").write_text(FUNCTIONS)
         x = np.random.default_rng(0).normal(size=(PARTITIONS * BATCHES * 32, 256)).astype(np.float32)
         np.savez(Path(folder, "data.npz"), x=x, y=x[:, :10].argmax(1))
@@ -65,7 +50,6 @@ def main() -> None:
         for configs in (1, 2):
             times = unit_times(Path(folder), configs, given.unit)
             print(f"{configs} config{'s' if configs > 1 else ''}: {times}")
-    server.stop()
 
 
 def unit_times(folder: Path, configs: int, unit: float) -> str:

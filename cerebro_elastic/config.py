@@ -42,7 +42,7 @@ def settings_of_run(env: Mapping[str, str]) -> dict[str, str]:
 
 def cache_folder(env: Mapping[str, str]) -> Path:
     """The folder for what this host keeps of what lies elsewhere."""
-    return Path(env.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro")
+    return Path(env.get("CEREBRO_CACHE") or "~/.cache/cerebro").expanduser()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +237,7 @@ def _number_from(env: Mapping[str, str], name: str, wanted: str) -> float | None
 
 
 def _path(text: str | None) -> Path | None:
-    return None if text is None else Path(text)
+    return None if text is None else Path(text).expanduser()
 
 
 def _secret(file: str | None) -> str | None:
@@ -245,7 +245,7 @@ def _secret(file: str | None) -> str | None:
     if file is None:
         return None
     try:
-        return Path(file).read_text().rstrip("\r\n")
+        return Path(file).expanduser().read_text().rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as exc:
         raise StoreError(
             f"{_ENV}PASSWORD_FILE = {file} cannot be read: name a file that holds the password"

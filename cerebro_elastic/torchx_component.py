@@ -8,9 +8,12 @@ import inspect
 import math
 import os
 import re
+import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Dict, List, Optional, Tuple, get_args
 
@@ -176,6 +179,7 @@ def mop(
         _check_numbers(etcd_port, of_host.grace)
     except CerebroError as error:  # of which torchx makes one message, and no traceback
         raise ComponentValidationException(str(error)) from error
+    _note_accounting()
     common = [*_submitted(), *(["--home", of_host.home] if of_host.home else [])]
     roles = []
     address = etcd or job.recipe.etcd
@@ -317,6 +321,20 @@ def _check_numbers(port: int, grace: float) -> None:
         raise RecipeError(f"--etcd_port is {port}: a port is a number up to 65535")
     if not 0 <= grace < math.inf:
         raise RecipeError(f"--grace is {grace:g}: give seconds, 0 or more")
+
+
+def _note_accounting() -> None:
+    """Say beforehand that torchx, which asks Slurm's accounting, will end with a traceback here."""
+    if shutil.which("sbatch") is None:
+        return
+    with suppress(FileNotFoundError):
+        if not subprocess.run(["sacct", "--noheader"], capture_output=True, check=False).returncode:
+            return
+    print(
+        "note: this machine has no Slurm accounting (sacct). When a job is submitted to Slurm, torchx ends "
+        "with a traceback: the job runs all the same, and `squeue` shows it",
+        file=sys.stderr,
+    )
 
 
 def _submitted() -> List[str]:

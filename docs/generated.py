@@ -79,7 +79,7 @@ def recipe_reference() -> str:
 
 
 def _section(heading: str, section: type[Section]) -> Iterator[str]:
-    described = descriptions(section)
+    described = field_texts(section)
     yield from (f"### {heading}", "")
     if heading in SEARCHES:
         (base,) = section.__bases__
@@ -100,21 +100,6 @@ def own_fields(section: type[Section]) -> dict[str, FieldInfo]:
     known = base if base in (Section, *search.SEARCHES.values()) else search.SearchSection
     inherited = getattr(known, "model_fields", {})
     return {key: field for key, field in section.model_fields.items() if key not in inherited}
-
-
-def descriptions(section: type[Section]) -> dict[str, str]:
-    """The docstring under each field of a section, as one line."""
-    found = {}
-    for base in section.__mro__:
-        if not issubclass(base, Section):
-            continue
-        (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        assert isinstance(body, ast.ClassDef)
-        for field, text in zip(body.body, body.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                assert isinstance(field.target, ast.Name)
-                found.setdefault(field.target.id, " ".join(str(ast.literal_eval(text.value)).split()))
-    return found
 
 
 def _help(key: str, field: FieldInfo) -> str:
@@ -262,7 +247,7 @@ def field_texts(shape: type) -> dict[str, str]:
     """The docstring under each field of a class and of its bases."""
     texts: dict[str, str] = {}
     for base in reversed([shape, *getattr(shape, "__orig_bases__", ()), *shape.__mro__]):
-        if not isinstance(base, type) or not base.__module__.startswith("cerebro_elastic"):
+        if not isinstance(base, type) or not base.__module__.startswith("cerebro_"):
             continue
         (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
         assert isinstance(body, ast.ClassDef)

@@ -15,6 +15,7 @@ from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import NodeRange, TorchSection, differences, load_recipe
 from cerebro_elastic.recipes.source import read_yaml
 from cerebro_elastic.registry import install_extra
+from cerebro_elastic.system.addresses import at_home
 from cerebro_lightning.section import LightningSection
 
 MINIMAL: dict[str, Any] = {
@@ -81,16 +82,19 @@ def test_a_tilde_is_the_users_home_in_each_path(tmp_path: Path, monkeypatch: pyt
 task: {kind: lightning, module: 'a:B', args: {path: ~/x}}
 data: {source: ~/x.csv, valid: ~/v.csv}
 search: {space: {lr: [0.1]}, known: [~/runs/a, b], start: {run: ~/runs/c}}
-checkpoints: ~/ckpt
+checkpoints: file://~/ckpt
 """,
     )
     recipe = load_recipe(path)
     assert (recipe.data.source, recipe.data.valid) == ("/home/me/x.csv", "/home/me/v.csv")
-    assert recipe.checkpoints == "/home/me/ckpt" == recipe.rooted(recipe.checkpoints)
+    assert recipe.checkpoints == "file:///home/me/ckpt" == recipe.rooted(recipe.checkpoints)
     assert recipe.search.start is not None
     assert (recipe.search.start.run, recipe.search.known) == ("/home/me/runs/c", ("/home/me/runs/a", "b"))
     assert recipe.task.model_dump()["args"] == {"path": "~/x"}, "the user's own"
     assert load_recipe(MINIMAL, data={"url": "~/d", "source": None}).data.url == "/home/me/d"
+    assert at_home("sqlite:///~/mlflow.db") == "sqlite:////home/me/mlflow.db", "of a tracker"
+    with pytest.raises(RecipeError, match="no such user"):
+        load_recipe(MINIMAL, checkpoints="file://~nobody-here/x")
 
 
 @pytest.mark.parametrize("name", ["my sweep", "größe", "-x", "a" * 101])

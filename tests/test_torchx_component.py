@@ -273,6 +273,27 @@ def test_gangs_need_as_many_nodes_as_the_job_has_not_the_recipe(project: Path) -
 
 
 @pytest.mark.usefixtures("project")
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(("accounting", "noted"), [("exit 1", True), (None, True), ("exit 0", False)])
+def test_torchx_without_slurms_accounting_is_announced(
+    accounting: str | None,
+    noted: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    programs = {"sbatch": "exit 0", "sacct": accounting}
+    for name, body in programs.items():
+        if body is not None:
+            program = tmp_path / "bin" / name
+            program.parent.mkdir(exist_ok=True)
+            program.write_text(f"#!/bin/sh\n{body}\n")
+            program.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    torchx_component.mop("job.yaml")
+    assert ("`squeue` shows it" in capsys.readouterr().err) is noted
+
+
 def test_an_unknown_scheduler_is_one_message() -> None:
     done = subprocess.run(
         [*TORCHX_RUN, "-s", "pigeons", "cerebro.mop"], capture_output=True, text=True, check=False, timeout=60

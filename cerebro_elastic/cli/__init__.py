@@ -7,6 +7,7 @@ import os
 import sys
 
 from cerebro_elastic.errors import CerebroError, RunError
+from cerebro_elastic.system.addresses import at_home
 from cerebro_elastic.system.words import for_commands, visible
 
 
@@ -27,7 +28,7 @@ def _run() -> None:
 
     try:
         with for_commands():
-            app(prog_name="cerebro")
+            app([_at_home(word) for word in sys.argv[1:]], prog_name="cerebro")
     except PermissionError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         raise RunError(f"{what}: this user has no right to it") from error
@@ -36,6 +37,12 @@ def _run() -> None:
 
         with disk_full_raised("a file that this command writes"):
             raise
+
+
+def _at_home(word: str) -> str:
+    """``--option=~/file``, which a shell leaves as it is, with the user's home; and words in quotes."""
+    option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    return f"{option}{equals}{at_home(value)}"
 
 
 def _prepare_streams() -> None:

@@ -8,9 +8,7 @@ import typer
 
 from cerebro_elastic.cli.options import By, Config, Json, config_ids, echo, echo_json, on_run
 from cerebro_elastic.config import A_DAY
-from cerebro_elastic.recipes.source import read_value
-from cerebro_elastic.reporting.tables import cloned_text, hparams_text
-from cerebro_elastic.system.words import counted, with_name
+from cerebro_elastic.system.words import counted, hparams_text, with_name
 
 if TYPE_CHECKING:
     from cerebro_elastic.core.model.configs import Config as AddedConfig
@@ -67,6 +65,8 @@ def clone(
     if as_json:
         _print_added(run, new)
         return
+    from cerebro_elastic.reporting.tables import cloned_text
+
     echo(cloned_text(new, config, start))
 
 
@@ -142,4 +142,6 @@ def _pair(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise typer.BadParameter(f"{text!r} is not KEY=VALUE, such as lr=0.01")
+    from cerebro_elastic.recipes.source import read_value
+
     return name, read_value(name, value)

@@ -56,8 +56,7 @@ def config_ids(ctx: typer.Context, incomplete: str) -> Iterator[str]:
 
 
 def _home(ctx: typer.Context) -> Path:
-    home = ctx.params.get("home")
-    return Path(home) if home else Path(os.environ.get("CEREBRO_HOME", "runs"))
+    return Path(ctx.params.get("home") or os.environ.get("CEREBRO_HOME", "runs")).expanduser()
 
 
 RunName = Annotated[str, typer.Argument(help="Run id, or the run's folder.", autocompletion=run_ids)]

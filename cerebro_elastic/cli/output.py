@@ -23,7 +23,6 @@ from cerebro_elastic.reporting.tables import (
     measured_note,
     measured_table,
     spread_text,
-    unit_text,
 )
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.exactness.outcome import Verdict
@@ -58,9 +57,9 @@ def state_json(
         "live": live,
         "outcome": state.outcome,
         "leader": state.leader,
-        "nodes": {n: unit_text(a.unit) if (a := state.attempts.get(n)) else None for n in state.nodes},
-        "saving": {n: unit_text(attempt.unit) for n, attempt in state.saving.items()},
-        "queued": {n: unit_text(attempt.unit) for n, attempt in state.queued.items()},
+        "nodes": {n: str(a.unit) if (a := state.attempts.get(n)) else None for n in state.nodes},
+        "saving": {n: str(attempt.unit) for n, attempt in state.saving.items()},
+        "queued": {n: str(attempt.unit) for n, attempt in state.queued.items()},
         "draining": {n: node.drain for n, node in state.nodes.items() if node.drain is not None},
         "stalled": {n: node.stalled for n, node in state.nodes.items() if node.stalled is not None},
         "quarantined": dict(state.quarantined),

@@ -79,9 +79,8 @@ def check(
 
 def _show(recipe: Recipe, configs: int, checks: list[CheckedConfig], problem: str | None) -> None:
     from cerebro_elastic.core.model.units import Strategy
-    from cerebro_elastic.reporting.tables import hparams_text
     from cerebro_elastic.runs.from_recipe import strategies
-    from cerebro_elastic.system.words import counted
+    from cerebro_elastic.system.words import counted, hparams_text
 
     console = terminal()
     for check in checks:

@@ -95,7 +95,6 @@ def replay(
     Example: cerebro replay digits --config c0003
     """
     from cerebro_elastic.cli.shapes import ReplayJson, VisitJson
-    from cerebro_elastic.reporting.tables import unit_text
     from cerebro_elastic.runs.results.replay import compare_results, what_differs
     from cerebro_elastic.runs.results.replay import replay as again
     from cerebro_elastic.system.words import counted
@@ -111,7 +110,7 @@ def replay(
         if as_json:
             continue
         mark = "same" if replayed.same else "DIFFERS"
-        echo(f"{unit_text(replayed.visit.unit)} on {replayed.visit.node}: {replayed.digest[:12]} {mark}")
+        echo(f"{replayed.visit.unit} on {replayed.visit.node}: {replayed.digest[:12]} {mark}")
         for difference in replayed.differences[:_MOST_DIFFERENCES]:
             echo(f"  {difference}")
         if more := len(replayed.differences[_MOST_DIFFERENCES:]):
@@ -122,7 +121,7 @@ def replay(
     if as_json:
         visits = [
             VisitJson(
-                unit=unit_text(replayed.visit.unit),
+                unit=str(replayed.visit.unit),
                 node=replayed.visit.node,
                 digest=replayed.digest,
                 same=replayed.same,

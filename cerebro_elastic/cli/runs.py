@@ -214,8 +214,9 @@ def _agree(question: str, yes: bool) -> None:
 def _runs_table(found: Iterable[RunSummary]) -> Table:
     from rich.table import Column
 
-    from cerebro_elastic.reporting.tables import bytes_text, number
+    from cerebro_elastic.reporting.tables import bytes_text
     from cerebro_elastic.reporting.terminal import plain_table
+    from cerebro_elastic.system.words import number
 
     found = list(found)
     tagged = any(summary.tags for summary in found)
@@ -254,9 +255,9 @@ def _age(changed: float) -> str:
 def _show_comparison(comparison: Comparison) -> None:
     from rich.table import Column
 
-    from cerebro_elastic.reporting.tables import hparams_text, number, sparkline
+    from cerebro_elastic.reporting.tables import sparkline
     from cerebro_elastic.reporting.terminal import plain_table, terminal
-    from cerebro_elastic.system.words import counted
+    from cerebro_elastic.system.words import counted, hparams_text, number
 
     def text(value: object) -> str:
         if value is None:

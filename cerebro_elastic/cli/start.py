@@ -100,8 +100,8 @@ def run(
     with ended_by_ctrl_c(_STOPPED, grace), SharedImports() as imports:  # they go on beside our own below
         from cerebro_elastic.cli.output import conclude
         from cerebro_elastic.reporting.terminal import terminal
-        from cerebro_elastic.runs.live import LiveView
         from cerebro_elastic.runs.start.launch import Launch
+        from cerebro_elastic.runs.terminal_view import TerminalView
 
         launch = Launch.of(
             checked,
@@ -114,7 +114,7 @@ def run(
             reuse=taken,
         )
         console, budget = terminal(stderr=as_json), launch.recipe.search.budget
-        view = LiveView(launch.recipe.objective, console, verbose=verbose, budget=budget)
+        view = TerminalView(launch.recipe.objective, console, verbose=verbose, budget=budget)
         with _page(launch.folder) if ui else nullcontext(), view:
             result = launch(view.watcher, imports)
     conclude(result, as_json=as_json)
@@ -229,14 +229,16 @@ def host(
         from cerebro_elastic.cli.output import conclude
         from cerebro_elastic.recipes import load_recipe
         from cerebro_elastic.reporting.terminal import terminal
-        from cerebro_elastic.runs.live import LiveView
         from cerebro_elastic.runs.start.host import host as take_part
+        from cerebro_elastic.runs.terminal_view import TerminalView
 
         machines = _range(hosts)
         size = None if machines is None else machines.times(nodes)  # the recipe's gangs may need as many
         checked = load_recipe(recipe, **overrides(nodes=size, epochs=epochs, checkpoints=checkpoints))
         budget = checked.search.budget
-        with LiveView(checked.objective, terminal(), moving=False, verbose=verbose, budget=budget) as view:
+        with TerminalView(
+            checked.objective, terminal(), moving=False, verbose=verbose, budget=budget
+        ) as view:
             result = take_part(
                 checked,
                 run_id=run_id,
@@ -271,10 +273,10 @@ def join(
     """
     with ended_by_ctrl_c(_LEFT, grace):
         from cerebro_elastic.reporting.terminal import terminal
-        from cerebro_elastic.runs.live import LiveView
         from cerebro_elastic.runs.start.join import join as take_part
+        from cerebro_elastic.runs.terminal_view import TerminalView
 
-        with LiveView(None, terminal(), moving=False) as view:
+        with TerminalView(None, terminal(), moving=False) as view:
             result = take_part(
                 run,
                 name=name,
@@ -304,11 +306,11 @@ def etcd(
     Example: cerebro etcd digits --listen 0.0.0.0
     """
     from cerebro_elastic.reporting.terminal import terminal
-    from cerebro_elastic.runs.live import LiveView
     from cerebro_elastic.runs.start.etcd_server import FAREWELL, serve
+    from cerebro_elastic.runs.terminal_view import TerminalView
 
     stopped = "etcd stopped; the same command goes on with its data."
-    with ended_by_ctrl_c(stopped, FAREWELL), LiveView(None, terminal(), moving=False) as view:
+    with ended_by_ctrl_c(stopped, FAREWELL), TerminalView(None, terminal(), moving=False) as view:
         watch(submitted_by)
         # A job on the submitting machine serves no other machine.
         listen = "127.0.0.1" if submitted_by == parent() else listen
@@ -353,7 +355,7 @@ def ray(
     """
     from cerebro_elastic.cli.output import conclude
     from cerebro_elastic.registry import load
-    from cerebro_elastic.runs.live import Watcher
+    from cerebro_elastic.runs.terminal_view import Watcher
 
     taken = reuse_of(reuse, no_reuse)
     launch = load("cerebro.launchers", "ray")
@@ -388,12 +390,12 @@ def _going_on(
     stopped = "stopped; what was committed is safe. `cerebro run` with the run's recipe goes on from there."
     with ended_by_ctrl_c(stopped, grace), SharedImports() as imports:
         from cerebro_elastic.reporting.terminal import terminal
-        from cerebro_elastic.runs.live import LiveView
         from cerebro_elastic.runs.run import Run
         from cerebro_elastic.runs.start.extend_and_retry import Terms
+        from cerebro_elastic.runs.terminal_view import TerminalView
 
         opened = Run.open(run, home=home, store=store_of(etcd))
-        with LiveView(opened.result.recipe.objective, terminal(stderr=as_json), verbose=verbose) as view:
+        with TerminalView(opened.result.recipe.objective, terminal(stderr=as_json), verbose=verbose) as view:
             yield opened, Terms(grace, watcher=view.watcher, imports=imports, agrees=agreement(yes))
 
 

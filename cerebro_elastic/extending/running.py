@@ -19,14 +19,14 @@ from cerebro_elastic.runs.folder import RunFolder as RunFolder
 from cerebro_elastic.runs.folder import check_id as check_id
 from cerebro_elastic.runs.folder import home_of as home_of
 from cerebro_elastic.runs.folder import run_folder as run_folder
-from cerebro_elastic.runs.live import LiveView as LiveView
-from cerebro_elastic.runs.live import Watcher as Watcher
 from cerebro_elastic.runs.results.result import RunResult as RunResult
 from cerebro_elastic.runs.run import Run as Run
 from cerebro_elastic.runs.start.etcd_server import end_of as end_of
 from cerebro_elastic.runs.start.etcd_server import keep_record as keep_record
 from cerebro_elastic.runs.start.etcd_server import store_for_hosts as store_for_hosts
 from cerebro_elastic.runs.start.host import ENDED as ENDED
+from cerebro_elastic.runs.terminal_view import TerminalView as TerminalView
+from cerebro_elastic.runs.terminal_view import Watcher as Watcher
 from cerebro_elastic.search import studies as studies
 from cerebro_elastic.store.ledger.operators import Allowance as Allowance
 from cerebro_elastic.system.departure import interrupts_at_rest as interrupts_at_rest

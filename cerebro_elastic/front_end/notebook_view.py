@@ -23,7 +23,7 @@ from cerebro_elastic.registry import install_extra
 from cerebro_elastic.reporting.progress import progress_view, summary_line
 from cerebro_elastic.reporting.terminal import html_text, terminal
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.live import LiveView, Watcher
+from cerebro_elastic.runs.terminal_view import TerminalView, Watcher
 
 _PAUSE = 0.5
 """Seconds between two changes below the cell."""
@@ -53,7 +53,7 @@ class NotebookView:
         self._objective = objective
         self._text = io.StringIO()
         console = terminal(file=self._text, width=110, force_jupyter=False, force_terminal=False)
-        self._lines = LiveView(objective, console, moving=False)
+        self._lines = TerminalView(objective, console, moving=False)
         self._began = time.monotonic()
         self._due = 0.0
         self._state = State()

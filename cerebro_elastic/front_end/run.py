@@ -14,11 +14,11 @@ from cerebro_elastic.front_end.objects import References
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.background import BackgroundRun
 from cerebro_elastic.runs.callbacks import RunCallback
-from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult, check_not_all_failed
 from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.launch import Launch
 from cerebro_elastic.runs.start.prepare_run import agreement
+from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.system.departure import stay
 
 OnInterrupt: TypeAlias = Literal["stop", "detach"]
@@ -190,7 +190,7 @@ def _with_references(recipe: RecipeLike, overrides: Mapping[str, Any]) -> tuple[
     if isinstance(recipe, Recipe):
         root, cells = recipe.root, recipe.cells
     else:
-        root = Path.cwd() if isinstance(recipe, Mapping) else Path(recipe).resolve().parent
+        root = Path.cwd() if isinstance(recipe, Mapping) else Path(recipe).expanduser().resolve().parent
         cells = own.get("cells")
     references = References(root, pickle=overrides.get("cells", cells) is not None)
     values = references.in_recipe(overrides)

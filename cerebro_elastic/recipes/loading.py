@@ -70,7 +70,7 @@ def _read(recipe: str | Path | Mapping[str, Any] | Recipe) -> tuple[Source, Path
         return replace(recipe.source, values=recipe.resolved()), recipe.root
     if isinstance(recipe, Mapping):
         return Source("recipe", {"name": "run", **recipe}), Path.cwd()
-    path = Path(recipe)
+    path = Path(recipe).expanduser()
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:

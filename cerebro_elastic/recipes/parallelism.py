@@ -96,13 +96,17 @@ Parallelisms: TypeAlias = Annotated[
 
 
 def check_ranks(value: Parallelisms, info: ValidationInfo) -> Parallelisms:
-    """Check that a unit's nodes have enough ranks, that all nodes of a gang are used, and that the run can
-    train on the nodes that it begins with."""
-    if not {"gang", "node"} <= info.data.keys():  # they are wrong themselves
+    """Check that a unit's nodes have enough ranks, that all nodes of a gang are used, that the run can train
+    on the nodes that it begins with, and that the task can."""
+    if value == AUTO or not {"gang", "node"} <= info.data.keys():  # they are wrong themselves
         return value
-    gang, ranks = info.data["gang"], info.data["node"].ranks
-    if value == AUTO:
-        return value
+    gang, ranks, task = info.data["gang"], info.data["node"].ranks, info.data.get("task")
+    others = [section.use for section in value if section.use != "single"]
+    if others and task is not None and task.ARRAYS == "numpy":
+        raise ValueError(
+            f"a unit of a task of kind {task.kind!r} is trained on one rank: leave parallelism out, or use "
+            "single; configs train side by side on `nodes`"
+        )
     known: list[tuple[str, int, dict[str, Any]]] = []
     for section in value:
         _check_ranks(section, gang, ranks)

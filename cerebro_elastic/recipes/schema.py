@@ -56,7 +56,7 @@ from cerebro_elastic.recipes.search import (
     search_type,
 )
 from cerebro_elastic.recipes.source import Source
-from cerebro_elastic.recipes.tasks import TaskSection, task_section, task_type
+from cerebro_elastic.recipes.tasks import TaskSection, check_arrays, task_section, task_type
 from cerebro_elastic.registry import is_reference, module_of
 from cerebro_elastic.system.words import counted
 
@@ -220,6 +220,7 @@ class Recipe(Section):
                 )
         return self
 
+    _task_takes_data = field_validator("data")(check_arrays)
     _ranks_fit = field_validator("parallelism")(check_ranks)
 
     @model_validator(mode="before")

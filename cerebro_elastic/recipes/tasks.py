@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, ValidationInfo, model_validator
 
 from cerebro_elastic import registry
 from cerebro_elastic.errors import did_you_mean
+from cerebro_elastic.recipes.data import Data
 from cerebro_elastic.recipes.fields import Arguments, ClassWeights, Reference, Section
 
 GROUP = "cerebro.tasks"
@@ -110,3 +111,25 @@ def task_section(value: object, _: object) -> TaskSection:
     if value["kind"] not in kinds:
         raise ValueError(f"unknown kind; {did_you_mean(str(value['kind']), kinds)}")
     return task_type(value["kind"]).model_validate(value)
+
+
+def check_arrays(value: Data, info: ValidationInfo) -> Data:
+    """Check that the task takes what the recipe's ``data`` give."""
+    task = info.data.get("task")
+    if task is None:  # it is wrong itself
+        return value
+    if value.datamodule is not None and task.kind == "torch":
+        raise ValueError(
+            "`datamodule` needs a task of kind lightning: for one of kind torch name its dataset by "
+            "`data: {dataset: ...}`"
+        )
+    if task.ARRAYS == "torch":
+        return value
+    if (value.dataset or value.datamodule) and not value.materialize:
+        raise ValueError(
+            f"`dataset` and `datamodule` give rows of torch, and a task of kind {task.kind!r} takes arrays: "
+            "set `materialize: true`, or name a `source`"
+        )
+    if value.pin_memory:
+        raise ValueError(f"`pin_memory` is torch's, and a task of kind {task.kind!r} takes arrays: remove it")
+    return value

@@ -17,8 +17,8 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.reporting.results import ConfigResult
-from cerebro_elastic.reporting.tables import measured_by, number
-from cerebro_elastic.system.words import one_line
+from cerebro_elastic.reporting.tables import measured_by
+from cerebro_elastic.system.words import number, one_line
 
 _MEANINGS = {
     "model.safetensors": "the weights by name ([safetensors](https://huggingface.co/docs/safetensors))",

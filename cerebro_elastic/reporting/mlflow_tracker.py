@@ -30,6 +30,7 @@ from cerebro_elastic.reporting.logged import (
     config_tags,
     end_tags,
 )
+from cerebro_elastic.system.addresses import at_home
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -91,7 +92,7 @@ class MlflowTracker:
         experiment: str | None = None,
     ) -> None:
         uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or _database(folder)
-        self._uri = _without_login(uri)
+        self._uri = _without_login(at_home(uri))
         self._experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or TRACKED_AS
         self._tags = {_RUN: run, _IDENTITY: identity}
         self._opened: tuple[MlflowClient, str] | None = None

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from cerebro_elastic.errors import MissingExtra, RunError
 from cerebro_elastic.registry import install_extra
 from cerebro_elastic.reporting.results import ConfigResult
-from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.reporting.timeline import Span, Timeline
+from cerebro_elastic.system.words import hparams_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

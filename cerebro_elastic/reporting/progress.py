@@ -20,20 +20,11 @@ from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.gap import Gap, gap
 from cerebro_elastic.reporting.results import ConfigResult, ranked, results
-from cerebro_elastic.reporting.tables import (
-    STYLES,
-    brief,
-    bytes_text,
-    clock_text,
-    hparams_text,
-    resources_text,
-    time_text,
-    unit_text,
-)
+from cerebro_elastic.reporting.tables import STYLES, brief, bytes_text, clock_text, resources_text, time_text
 from cerebro_elastic.reporting.terminal import plain_table
 from cerebro_elastic.reporting.traffic import data_text
 from cerebro_elastic.system.explanations import shortened
-from cerebro_elastic.system.words import counted
+from cerebro_elastic.system.words import counted, hparams_text
 
 
 def progress_view(
@@ -121,7 +112,7 @@ def _nodes_table(state: State, names: Sequence[str], whence: Mapping[str, str]) 
 
 def _attempt(attempt: Attempt) -> str:
     how = "" if attempt.strategy == Strategy() else f" by {attempt.strategy}"
-    return unit_text(attempt.unit) + how
+    return str(attempt.unit) + how
 
 
 def _hop(attempt: Attempt, whence: Mapping[str, str]) -> str:

@@ -27,6 +27,7 @@ from cerebro_elastic.core.model.configs import Config, HParams, Status
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.core.model.units import CheckpointRef, Measurement
+from cerebro_elastic.errors import did_you_mean
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.system.files import write_text
 
@@ -122,6 +123,14 @@ class ConfigResult:
 def logged_metrics(rows: Iterable[ConfigResult]) -> list[str]:
     """The names of all metrics that any epoch has, sorted."""
     return sorted({name for row in rows for metrics in row.curve for name in metrics})
+
+
+def why_no_value(metric: str, rows: Iterable[ConfigResult]) -> str:
+    """Why no config has a value of the ``metric`` by which it could be compared."""
+    logged = logged_metrics(rows)
+    if metric in logged:
+        return "it was NaN or infinite in each epoch"
+    return did_you_mean(metric, logged) if logged else "no epoch has ended with a metric"
 
 
 def leaderboard(view: RunView, objective: Objective) -> list[ConfigResult]:

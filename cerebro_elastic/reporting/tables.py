@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby, pairwise
 from pathlib import Path
 from statistics import fmean
 from textwrap import shorten
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from cerebro_elastic.core.model.attempts import Failure, FailureKind, Resources
 from cerebro_elastic.core.model.configs import Config, Status
-from cerebro_elastic.core.model.units import Measurement, Phase, Unit
+from cerebro_elastic.core.model.units import Measurement
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.reporting.terminal import plain_table
 from cerebro_elastic.system.explanations import frames_first, shortened
-from cerebro_elastic.system.words import counted, one_line
+from cerebro_elastic.system.words import counted, hparams_text, number
 
 _BARS = "▁▂▃▄▅▆▇█"
-_PHASES = {Phase.TRAIN: "partition", Phase.EVALUATE: "evaluation", Phase.PROFILE: "profile on"}
 _NAMED = 5
 """How many of the configs that failed for one reason are named."""
 STYLES = {Status.LIVE: "", Status.FINISHED: "green", Status.STOPPED: "yellow", Status.FAILED: "red"}
-
-
-def number(value: Any) -> str:
-    """For people: four digits of a float, anything else as it is."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def hparams_text(hparams: Mapping[str, Any]) -> str:
-    """``lr=0.01 width=64``."""
-    return one_line(" ".join(f"{name}={number(value)}" for name, value in hparams.items()))
 
 
 def cloned_text(new: Config, of: str, start: str) -> str:
@@ -172,11 +160,6 @@ def measured_note(found: Sequence[Measurement]) -> str:
         f"Measured {'; '.join(times)}. In brackets: the 95 % interval by bootstrap over rows, where a metric "
         "is a mean over rows."
     )
-
-
-def unit_text(unit: Unit) -> str:
-    """``c0001 epoch 2 partition 3``: epochs count from 1."""
-    return f"{unit.config} epoch {unit.epoch + 1} {_PHASES[unit.phase]} {unit.partition}"
 
 
 def clock_text(seconds: float) -> str:

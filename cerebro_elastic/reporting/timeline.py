@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 
-from cerebro_elastic.core.history.view import Mark, NodeSpan, RunView
+from cerebro_elastic.core.history.sentences import Mark
+from cerebro_elastic.core.history.view import NodeSpan, RunView
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.units import Unit
 

@@ -18,10 +18,10 @@ from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.progress import progress_view
 from cerebro_elastic.reporting.terminal import html_text
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.recorded import Phase, RunStatus, phase_of
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.run import Run
+from cerebro_elastic.runs.terminal_view import Watcher
 
 _LINES = 40
 """The most lines of nodes and configs below a cell."""

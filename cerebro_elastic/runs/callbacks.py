@@ -11,8 +11,8 @@ from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.best import epoch_ends
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.store.ledger.journal import JournalReader
 
 

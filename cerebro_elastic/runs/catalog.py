@@ -142,12 +142,14 @@ def beginnings(folder: RunFolder, spec: Spec) -> Collection[str]:
 
 def places_of(folder: RunFolder, spec: Spec) -> list[Path]:
     """The folders on this machine that are the run's: its own first, then those of its checkpoints, of its
-    etcd, and of nodes that joined it here. Such a node's folder has nothing else."""
+    etcd, of its project if Ray has copied it, and of nodes that joined it here. Such a node's folder has
+    nothing else."""
     own, run, storage = folder.path.resolve(), spec.plan.run, locate(spec.storage)
     if own.name != run:
         return [own]
     others = [
         etcd_folder(run, own.parent),
+        *([project] if (project := own.parent / f"{run}.project") == Path(here(spec.root)) else []),
         *([Path(storage.path).resolve()] if storage.local and owns(folder, spec.storage) else []),
     ]
     others += [path.parent.resolve() for path in sorted(own.parent.glob(f"{run}.*/spec.json"))]

@@ -265,7 +265,7 @@ def known_key(run: str, home: str | Path | None) -> RunKey | None:
 def find_run(run: str | Path, home: str | Path | None = None) -> RunFolder:
     """The folder of a run by id or path. Raises ``RunError`` with the runs in ``home`` if it is not there."""
     home = home_of(home)
-    for path in (Path(run), home / str(run)):
+    for path in (Path(run).expanduser(), home / str(run)):
         if _holds_run(path):
             return RunFolder(path.resolve())
     refuse_recipe(str(run))

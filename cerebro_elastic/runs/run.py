@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from cerebro_elastic.core.model.units import Measurement
     from cerebro_elastic.runs.callbacks import RunCallback
     from cerebro_elastic.runs.forecast.what_if import WhatIf
-    from cerebro_elastic.runs.live import Watcher
     from cerebro_elastic.runs.removal import Kept, Pruning
     from cerebro_elastic.runs.results.export import ExportedConfig
+    from cerebro_elastic.runs.terminal_view import Watcher
 
 
 class Run(ControlledRun):
@@ -73,7 +73,7 @@ class Run(ControlledRun):
         if store is not None:
             return cls(run_folder(str(run), home), store)
         place = home_of(home)
-        for path in (Path(run), place / run):
+        for path in (Path(run).expanduser(), place / run):
             if (background := cls.in_background.get(path.resolve())) is not None:
                 return background
         return cls(find_run(run, place))
@@ -183,9 +183,9 @@ class Run(ControlledRun):
             [(2, 'finished'), (2, 'finished')]
         """
         from cerebro_elastic.runs.extension import Wish
-        from cerebro_elastic.runs.live import Watcher
         from cerebro_elastic.runs.start.extend_and_retry import Terms, extend
         from cerebro_elastic.runs.start.prepare_run import agreement
+        from cerebro_elastic.runs.terminal_view import Watcher
 
         wish = Wish(epochs, num, budget or {}, tuple(configs), top, one_line(by))
         terms = Terms(grace, callbacks, watcher or Watcher(), agrees=agreement(changed_code))
@@ -229,9 +229,9 @@ class Run(ControlledRun):
             Traceback (most recent call last):
             cerebro_elastic.errors.RunError: no config of run 'sweep' has failed: there is none to try again
         """
-        from cerebro_elastic.runs.live import Watcher
         from cerebro_elastic.runs.start.extend_and_retry import Terms, retry
         from cerebro_elastic.runs.start.prepare_run import agreement
+        from cerebro_elastic.runs.terminal_view import Watcher
 
         terms = Terms(grace, callbacks, watcher or Watcher(), agrees=agreement(changed_code))
         return retry(self, configs, one_line(by), terms)

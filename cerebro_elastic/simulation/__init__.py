@@ -17,26 +17,18 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import ScheduleError
 from cerebro_elastic.scheduling.openshop.checks import MOST_UNITS, number
 from cerebro_elastic.simulation.engine import LEASE_SECONDS, Conditions, Engine
-from cerebro_elastic.simulation.faults import Fault, inject, read_faults
-from cerebro_elastic.simulation.metrics import MetricSource, RecordedMetrics, SyntheticMetrics
-from cerebro_elastic.simulation.redecide import Redecision, redecide
-from cerebro_elastic.simulation.times import Times, UnitSizes, measured, read_times
-
-__all__ = [
-    "Fault",
-    "MetricSource",
-    "RecordedMetrics",
-    "Redecision",
-    "Simulation",
-    "SyntheticMetrics",
-    "Times",
-    "UnitSizes",
-    "measured",
-    "read_faults",
-    "read_times",
-    "redecide",
-    "simulate",
-]
+from cerebro_elastic.simulation.faults import Fault as Fault
+from cerebro_elastic.simulation.faults import inject
+from cerebro_elastic.simulation.faults import read_faults as read_faults
+from cerebro_elastic.simulation.metrics import MetricSource as MetricSource
+from cerebro_elastic.simulation.metrics import RecordedMetrics as RecordedMetrics
+from cerebro_elastic.simulation.metrics import SyntheticMetrics as SyntheticMetrics
+from cerebro_elastic.simulation.redecide import Redecision as Redecision
+from cerebro_elastic.simulation.redecide import redecide as redecide
+from cerebro_elastic.simulation.times import Times as Times
+from cerebro_elastic.simulation.times import UnitSizes as UnitSizes
+from cerebro_elastic.simulation.times import measured as measured
+from cerebro_elastic.simulation.times import read_times as read_times
 
 _SIZES = UnitSizes()
 WIDEST = 3.0

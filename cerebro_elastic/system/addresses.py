@@ -1,8 +1,10 @@
-"""Facts about addresses that follow from their text, without a look at this machine or the network."""
+"""Addresses and paths as people write them, without a look at the network."""
 
 from __future__ import annotations
 
 import ipaddress
+import os
+import re
 
 LOOPBACK = "127.0.0.1"
 
@@ -25,3 +27,10 @@ def without_brackets(host: str) -> str:
 def with_port(host: str, port: int | str) -> str:
     """``HOST:PORT``, with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def at_home(text: str) -> str:
+    """A path or URL of this machine with the user's home in the place of ``~``. A shell does that only where
+    a word begins with it, and few libraries do."""
+    before = re.match("(file://|sqlite:///)?(?=~)", text)
+    return text if before is None else before[0] + os.path.expanduser(text[before.end() :])

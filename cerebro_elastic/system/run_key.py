@@ -39,7 +39,7 @@ class RunKey:
         if text := env.get(VARIABLE):
             return cls(_secret(text, VARIABLE))
         if file := env.get(FILE_VARIABLE):
-            return cls.read(Path(file))
+            return cls.read(Path(file).expanduser())
         return None
 
     @classmethod

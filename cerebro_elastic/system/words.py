@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 # What moves the cursor, colours, or turns the direction of writing, and so would show what is not there.
 _UNSEEN = re.compile(
@@ -86,3 +87,13 @@ def _sign(match: re.Match[str]) -> str:
     if code == 0x7F:
         return "\N{SYMBOL FOR DELETE}"
     return chr(0x2400 + code) if code < 0x20 else "\N{REPLACEMENT CHARACTER}"
+
+
+def number(value: Any) -> str:
+    """For people: four digits of a float, anything else as it is."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def hparams_text(hparams: Mapping[str, Any]) -> str:
+    """``lr=0.01 width=64``."""
+    return one_line(" ".join(f"{name}={number(value)}" for name, value in hparams.items()))

@@ -18,9 +18,9 @@ from cerebro_elastic.extending.errors import DataError, RecipeError, RunFailed, 
 from cerebro_elastic.extending.recipes import Objective, named_columns
 from cerebro_elastic.extending.running import (
     Interrupted,
-    LiveView,
     OnInterrupt,
     References,
+    TerminalView,
     Watcher,
     home_of,
     in_notebook,
@@ -180,7 +180,7 @@ class CerebroTrainer:
             return self._run
         shows_lines = self._shows and not in_notebook()
         try:
-            with LiveView(recipe.objective) if shows_lines else nullcontext() as view:
+            with TerminalView(recipe.objective) if shows_lines else nullcontext() as view:
                 watcher = view.watcher if view else watcher
                 self._result = cerebro_elastic.run(recipe, watcher=watcher, on_interrupt=on_interrupt, **call)
         except Interrupted as interrupted:

@@ -116,7 +116,8 @@ def install(unpacked: Path, home: Path, run: str) -> Path:
     """
     home.mkdir(parents=True, exist_ok=True)
     target, new, old = (home / f"{run}.project{suffix}" for suffix in ("", ".new", ".old"))
-    with open(home / f"{run}.project.lock", "w") as lock:
+    lock = os.open(home, os.O_RDONLY)
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         package = target / _PACKAGE
         if package.exists() and package.read_text() == unpacked.name:
@@ -129,4 +130,6 @@ def install(unpacked: Path, home: Path, run: str) -> Path:
             target.rename(old)
         new.rename(target)
         shutil.rmtree(old, ignore_errors=True)
+    finally:
+        os.close(lock)
     return target

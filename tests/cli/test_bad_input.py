@@ -236,7 +236,7 @@ JOINS: dict[str, tuple[Callable[[Ledger], object], list[str], str]] = {
     "other code": (
         lambda ledger: respec(ledger, code={"a_net.py": "0" * 64}),
         [],
-        "is trained with another a_net.py than the one in",
+        "is trained with a_net.py, which is not on this machine",
     ),
     "a negative grace": (lambda _: None, ["--grace", "-1"], "--grace"),
 }

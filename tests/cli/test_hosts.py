@@ -18,8 +18,8 @@ from cerebro_elastic import __version__
 from cerebro_elastic.cli.start import host_resolved
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.start import etcd_server
+from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.store.client.base import Delete, Put
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore

@@ -30,7 +30,7 @@ def test_ctrl_c_before_a_command_has_begun_is_no_traceback(monkeypatch: pytest.M
 def test_a_full_disk_ends_a_command_with_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def full(**_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         with open("/dev/full", "w") as file:
             file.write("a line")
 

@@ -13,7 +13,7 @@ from cerebro_elastic.core.model.events import ConfigEnded, UnitFailed
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.reporting.tables import failure_texts
-from cerebro_elastic.runs.live import LiveView
+from cerebro_elastic.runs.terminal_view import TerminalView
 
 STORY = "TypeError: no such layer\n  my_net.py:7 in step: self.layer(x)\n  raised at torch/nn.py:1 in forward"
 
@@ -47,7 +47,7 @@ def test_a_live_view_shows_a_failure_once_in_a_line() -> None:
     line = "TypeError: no such layer my_net.py:7 in step: self.layer(x)"
     why = "epoch 0 failed alike on node-0, node-1: exception: "
     end = ConfigEnded(4, "c0000", Status.FAILED, why + STORY)
-    with LiveView(None, Console(file=file, width=60)) as view:
+    with TerminalView(None, Console(file=file, width=60)) as view:
         for event in (failed("c0000", "node-0", 2), failed("c0001", "node-1", 3), end):
             view.watcher.show([event], State())
     assert file.getvalue().splitlines() == [

@@ -5,14 +5,17 @@ from __future__ import annotations
 import io
 import math
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from cerebro_elastic.cli.output import state_json
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.events import UnitCommitted
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Point, State
@@ -20,7 +23,7 @@ from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.progress import progress_view
 from cerebro_elastic.reporting.terminal import terminal
-from cerebro_elastic.runs.live import LiveView
+from cerebro_elastic.runs.terminal_view import TerminalView
 
 ACCURACY = Objective(metric="val_accuracy", mode="max")
 
@@ -132,7 +135,7 @@ def test_configs_waiting_for_a_gang_or_for_missing_nodes_are_shown() -> None:
     assert wait.lacks.endswith("there are: 1 cpu of 1 rank")
 
     file = io.StringIO()
-    with LiveView(ACCURACY, Console(file=file, width=100)) as view:
+    with TerminalView(ACCURACY, Console(file=file, width=100)) as view:
         for now in (both, alone, alone, both, alone):
             view.watcher.show([], now)
     assert file.getvalue().count("3 configs wait for nodes: ") == 2, "when it changes"
@@ -141,7 +144,7 @@ def test_configs_waiting_for_a_gang_or_for_missing_nodes_are_shown() -> None:
 def test_output_of_users_code_is_shown_unchanged() -> None:
     file = io.StringIO()
     message = "c0001 failed: [batch, time] in [/data] is :smile:"
-    with LiveView(ACCURACY, Console(file=file)) as view:
+    with TerminalView(ACCURACY, Console(file=file)) as view:
         view.watcher.say(message)
     terminal(file=file).print(message)
     assert file.getvalue() == f"{message}\n{message}\n"
@@ -152,7 +155,7 @@ def played(past: Any, *, terminal: bool, verbose: bool = False) -> str:
     file = io.StringIO()
     console = Console(file=file, force_terminal=terminal, width=100, height=30, color_system=None)
     so_far = State()
-    with LiveView(Objective(metric="val_acc", mode="max"), console, verbose=verbose) as view:
+    with TerminalView(Objective(metric="val_acc", mode="max"), console, verbose=verbose) as view:
         for event in list(past.events):
             so_far = past.after(so_far, event)
             view.watcher.show([event], so_far)
@@ -168,8 +171,23 @@ def test_a_plain_log_has_lines_alone(past: Any) -> None:
         "first unit: c0000 epoch 1 partition 0 on node-0"
     ]
     assert "c0003 failed: the loss is NaN" in lines
+    marks = [mark.text for _, mark in RunView(past.events).spans.marks]
+    assert set(marks) <= set(lines), "the pages have the same sentences"
     assert any(line.startswith("c0001 epoch 1/2 val_acc=0.9 loss=0.2 (6/16 units") for line in lines)
     assert len(lines) < len(past.events)
+
+
+def test_a_view_that_comes_late_names_no_first_unit(past: Any) -> None:
+    """As that of a machine that joins: its first state is one of a run that trains."""
+    begun = next(n for n, event in enumerate(past.events) if isinstance(event, UnitCommitted)) + 1
+    file = io.StringIO()
+    so_far = reduce(past.after, past.events[: begun + 1], State())
+    assert so_far.attempts
+    with TerminalView(None, Console(file=file)) as view:
+        for event in past.events[begun + 1 :]:
+            so_far = past.after(so_far, event)
+            view.watcher.show([event], so_far)
+    assert "first unit" not in file.getvalue()
 
 
 def test_a_plain_log_has_what_is_best_and_a_verbose_one_all(past: Any) -> None:
@@ -186,7 +204,7 @@ def test_a_plain_log_has_what_is_best_and_a_verbose_one_all(past: Any) -> None:
 
 def test_nothing_is_shown_of_a_run_that_does_not_begin() -> None:
     file = io.StringIO()
-    with LiveView(ACCURACY, Console(file=file, force_terminal=True)):
+    with TerminalView(ACCURACY, Console(file=file, force_terminal=True)):
         pass
     assert file.getvalue() == ""
 

@@ -95,7 +95,7 @@ def test_a_quarantine_is_neither_lost_nor_idle(past: Any) -> None:
     assert share.idle < 5.1
     assert (other.quarantined, other.idle) == (0, pytest.approx(other.present))
     texts = [mark.text for _, mark in line.marks]
-    assert texts[-2:] == ["node-0 was quarantined for 60 s: 3 failures", "node-0 got units again"]
+    assert texts[-2:] == ["node-0 gets no units for 60 s: 3 failures", "node-0 gets units again"]
 
 
 def test_a_quarantine_ends_with_its_node_and_with_the_run(past: Any) -> None:
@@ -125,14 +125,14 @@ def test_marks_distinguish_faults_from_other_events(past: Any) -> None:
     faults = [text for text, mark in texts.items() if mark.fault]
     assert faults == [
         "node-1 was lost",
-        "c0003 failed on node-2, disk-full: no space left",
-        "node-2 was quarantined for 60 s: its disk is full",
+        "c0003 epoch 1 partition 0 failed on node-2, disk-full: no space left",
+        "node-2 gets no units for 60 s: its disk is full",
         "c0003 failed: the loss is NaN",
     ]
     assert [text for text, mark in texts.items() if not mark.fault] == [
-        "c0001's unit on node-1 was withdrawn",
+        "c0001 epoch 1 partition 0 was withdrawn from node-1",
         "node-1 joined",
-        "node-1 was asked to leave within 30 s",
+        "node-1 is leaving: it has 30 s for its unit",
         "node-1 left",
         "c0002 stopped: enough",
     ]

@@ -18,13 +18,13 @@ from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.results import write_curves
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search, plan_of, validations
-from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.results.test_set import measure_winner
 from cerebro_elastic.runs.reusable import read_reusable
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.runs.start.reuse import Reuse, find
+from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.runs.versions import on_record
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.system.clock import SystemClock

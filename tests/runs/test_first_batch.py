@@ -66,6 +66,7 @@ BUGS: dict[str, tuple[dict[str, Any], str]] = {
     "shape": ({"widths": [5]}, r"^a_shape\.py:\d+ in forward: return self.layers\(x\)\nRuntimeError: mat1"),
     "loss": ({"loss": "return None"}, "^the loss loss returned a NoneType: it must return a tensor"),
     "exit": ({"bug": "sys.exit('no more')"}, r"^an_exit\.py:\d+ in forward: .*\nSystemExit: no more"),
+    "stop": ({"bug": "raise KeyboardInterrupt"}, r"^a_stop\.py:\d+ in forward: .*\nKeyboardInterrupt"),
     "death": ({"bug": "os._exit(3)"}, "^the process that trained ended with status 3: the module"),
     "nan": ({"loss": "return output.mean() * float('nan')"}, "the metric train_loss is nan\n"),
     "evaluation": (
@@ -106,7 +107,7 @@ def test_what_only_some_configs_cannot_do_is_a_note(killed: bool, tmp_path: Path
 
 
 def test_a_module_that_trains_nothing_is_noted_and_one_that_trains_is_not(tmp_path: Path) -> None:
-    (note,) = checked(tmp_path, "an_idle_net", task={"args": {"lr": 0.0}})
+    (note,) = checked(tmp_path, "an_idle_net", task={"args": {"lr": 0.0}, "optimizer": "AdamW"})
     assert note.startswith("no weight has changed in the first batches of width=4: ")
     assert checked(tmp_path, "a_busy_net") == ()
     not_finite: dict[str, Any] = {"loss": "return output.mean() * np.nan", "limits": {"not_finite": "go-on"}}

@@ -191,7 +191,10 @@ def test_all_that_is_a_runs_is_removed(result: RunResult, cerebro: Cerebro, tmp_
     elsewhere.mkdir(parents=True)
     (elsewhere / "state").write_text("x")
     recipe = {**result.spec.recipe, "checkpoints": str(elsewhere.parent)}
-    write_spec(result.folder, replace(result.spec, recipe=recipe, storage=str(elsewhere)))
+    project = result.folder.path.with_name("first.project")  # Ray's copy
+    project.mkdir()
+    there = {"storage": str(elsewhere), "root": str(project)}
+    write_spec(result.folder, replace(result.spec, recipe=recipe, **there))
     user = again(result, "second")
     write_spec(user, replace(user.read_spec(), data=f"{result.folder.path}/data"))
     said = cerebro("rm", "first", "--yes")
@@ -200,6 +203,7 @@ def test_all_that_is_a_runs_is_removed(result: RunResult, cerebro: Cerebro, tmp_
     assert "run second reads a checkpoint or the data of this one" in said.out
     assert not result.folder.path.exists()
     assert not elsewhere.exists()
+    assert not project.exists()
     assert user.spec.exists()
 
 

@@ -10,10 +10,10 @@ import pytest
 from cerebro_elastic.errors import StorageError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import run_folder
-from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.start import prepare_run
 from cerebro_elastic.runs.start.prepare_data import prepare
 from cerebro_elastic.runs.start.prepare_run import new_spec
+from cerebro_elastic.runs.terminal_view import Watcher
 
 RECIPE = """
 task: {kind: torch, model_fn: "torch.nn:Linear", args: {in_features: 2, out_features: 2},

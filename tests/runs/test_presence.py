@@ -13,10 +13,10 @@ import pytest
 from cerebro_elastic import RunResult
 from cerebro_elastic.errors import RunError, StoreUnavailable, TxnUnknown
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.start import etcd_server, participate
 from cerebro_elastic.runs.start.host import host
 from cerebro_elastic.runs.start.participate import PRESENT_SECONDS, present
+from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.store.client.base import Put
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore

@@ -26,7 +26,7 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import MissingExtra, RecipeError, RunError
 from cerebro_elastic.registry import install_extra
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed
-from cerebro_elastic.runs.live import Watcher
+from cerebro_elastic.runs.terminal_view import Watcher
 from support.waiting import wait_for
 
 METHODS = [f"Run.{name}" for name in dir(Run) if ">>>" in (inspect.getdoc(getattr(Run, name)) or "")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -90,6 +91,9 @@ def test_a_table_has_a_row_for_each_config(grid: ResultGrid) -> None:
 def test_wrong_questions_are_refused(grid: ResultGrid, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RunError, match="no config of run 'tuned' has a value of 'ac'; did you mean 'acc'"):
         grid.get_best_result("ac")
+    nan = replace(row("c0002"), curve=[{"acc": math.nan}] * 2)
+    with pytest.raises(RunError, match="has a value of 'acc'; it was NaN or infinite in each epoch"):
+        ResultGrid("tuned", [nan], Objective(metric="acc")).get_best_result()
     with pytest.raises(RunError, match="mode is 'maximum'; did you mean 'max'"):
         grid.get_best_result(mode="maximum")  # type: ignore[arg-type]
     with pytest.raises(RunError, match="scope is 'lst'; did you mean 'last'"):

@@ -14,7 +14,7 @@ from cerebro_elastic import RunError
 from cerebro_elastic.core.model.events import Event, UnitCommitted, UnitFailed
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.runs.live import Watcher
+from cerebro_elastic.runs.terminal_view import Watcher
 
 pytestmark = pytest.mark.cluster
 

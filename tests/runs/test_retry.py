@@ -16,10 +16,10 @@ from cerebro_elastic.core.model.run import Extension
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.runs.extension import Wish, failed_configs
-from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.replay import what_differs
 from cerebro_elastic.runs.start.extend_and_retry import planned, planned_retry
 from cerebro_elastic.runs.start.prepare_run import agreement, check_code, refuse_other_code
+from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.runs.versions import other_versions
 
 pytestmark = pytest.mark.cluster

@@ -20,13 +20,13 @@ from cerebro_elastic.errors import RunError, StorageError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs import versions
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.reusable import explain, read_reusable, why_nothing
 from cerebro_elastic.runs.start import more_epochs, reuse
 from cerebro_elastic.runs.start.launch import Launch
 from cerebro_elastic.runs.start.prepare_run import write_spec
+from cerebro_elastic.runs.terminal_view import Watcher
 
 
 def content(result: RunResult) -> dict[str, Any]:

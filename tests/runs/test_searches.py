@@ -28,9 +28,9 @@ from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search
-from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
+from cerebro_elastic.runs.terminal_view import Watcher
 from support.chaos import recipe as storm_recipe
 from support.cluster import Cluster
 from support.faults import KINDS, Kind, What, Whom, random_plan

@@ -343,7 +343,11 @@ def test_a_search_expects_of_a_config_what_its_slowest_training_takes() -> None:
         ({"repeats": 61}, "61 seeds a config has 61 trainings, and the most is 60"),
         ({"validation": {"folds": 6}, "repeats": 11}, "11 seeds and 6 folds a config has 66 trainings"),
         (
-            {"validation": {"folds": 3}, "data": {"source": None, "datamodule": "m:D"}},
+            {
+                "validation": {"folds": 3},
+                "data": {"source": None, "datamodule": "m:D"},
+                "task": {"kind": "lightning", "module": "m:M"},
+            },
             "its own val_dataloader",
         ),
         ({"repeats": {"min": 3, "max": 2}}, "min is 3 and max 2"),

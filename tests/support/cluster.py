@@ -14,9 +14,9 @@ from typing import Any, Self
 
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.start.agents import TORCHRUN_LOGS, agent_command
 from cerebro_elastic.runs.start.prepare_run import new_spec
+from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.system import forkserver
 from cerebro_elastic.system.process import PYTHON, SCRATCH

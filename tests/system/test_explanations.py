@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bdb import BdbQuit
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -74,6 +75,11 @@ def test_a_file_behind_a_link_or_in_an_archive_is_named_as_the_project_names_it(
 
 def test_ours_explain_themselves(tmp_path: Path) -> None:
     assert explain_error_with_frames(TaskError("do this"), tmp_path) == "do this" == shortened("do this")
+
+
+@pytest.mark.parametrize("error", [BdbQuit(), EOFError("EOF when reading a line")])
+def test_code_that_waits_for_the_keyboard_is_explained(error: Exception, tmp_path: Path) -> None:
+    assert "remove breakpoint() and input() from the code" in explain_error(error, tmp_path)
 
 
 def test_of_a_long_message_the_beginning_is_shown_and_the_users_line() -> None:

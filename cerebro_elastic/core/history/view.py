@@ -16,18 +16,17 @@ from cerebro_elastic.core.history.keys import visits_of
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import advance
+from cerebro_elastic.core.history.sentences import Mark, mark_of
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.best import best_end, epoch_ends
-from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import (
-    ConfigEnded,
-    ConfigResumed,
     Event,
     LeaderChanged,
-    NodeDraining,
     NodeJoined,
     NodeLeft,
     NodeQuarantined,
+    NodeReady,
     NodeReleased,
     ProfileDone,
     RunEnded,
@@ -36,7 +35,6 @@ from cerebro_elastic.core.model.events import (
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
-    UnitsReused,
     UnitTrained,
     UnitWithdrawn,
 )
@@ -44,7 +42,6 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Extension, Plan
 from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
-from cerebro_elastic.system.words import counted
 
 if TYPE_CHECKING:
     from cerebro_elastic.recipes import Objective
@@ -123,16 +120,8 @@ class NodeSpan:
     """Of a quarantine that has ended by itself: the seconds that it was ordered for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """An event out of the ordinary."""
-
-    text: str
-    """What happened, as a sentence."""
-    node: str | None = None
-    """The node on which it happened, if it was on one."""
-    fault: bool = True
-    """Whether it is a fault, not a request or a recovery."""
+_AT_FIRST = (LeaderChanged, NodeJoined, NodeLeft)
+"""What is out of the ordinary only once a unit was assigned."""
 
 
 class Spans:
@@ -168,62 +157,34 @@ class Spans:
                 self.attempts[token].freed = self.count
             case UnitCommitted(visit=visit):
                 self._visits_end(visit.ended)
-            case UnitsReused(visits=visits):
-                units = counted(len(visits), "unit")
-                self._mark(f"{event.config} took over {units} of run {visits[0].reused}", fault=False)
             case UnitFailed(failure=failure):
                 how = f"{failure.kind.value}: {failure.story}"
                 self._end(failure.attempt, f"failed, {how}", lost=True)
-                self._mark(f"{failure.unit.config} failed on {failure.node}, {how}", failure.node)
-            case UnitWithdrawn(node=name, token=token):
+            case UnitWithdrawn(token=token):
                 self._end(token, "withdrawn: what it did was lost", lost=True)
-                config = self.attempts[token].attempt.unit.config if token in self.attempts else "a config"
-                self._mark(f"{config}'s unit on {name} was withdrawn", name, fault=False)
             case ProfileDone(profile=profile):
                 result = profile.refusal or f"a unit takes {profile.seconds:.3g} s"
                 self._end(profile.attempt, f"{profile.strategy}: {result}", lost=False)
-            case NodeJoined(node=node):
+            case NodeJoined() | NodeLeft():
                 self._follow(self.presences, dict.fromkeys(state.nodes, ""))
-                if self._assigned:
-                    self._mark(f"{node.name} joined", node.name, fault=False)
-            case NodeLeft(node=name):
-                self._follow(self.presences, dict.fromkeys(state.nodes, ""))
-                if name in before.nodes and before.nodes[name].drain is not None:
-                    self._mark(f"{name} left", name, fault=False)
-                elif self._assigned:
-                    self._mark(f"{name} was lost", name)
-            case NodeDraining(node=name, grace=grace):
-                self._mark(f"{name} was asked to leave within {grace:g} s", name, fault=False)
-            case NodeQuarantined(node=name, why=why, seconds=seconds):
+            case NodeQuarantined(node=name, seconds=seconds):
                 self._ordered[name] = seconds
                 self._follow(self.quarantines, state.quarantined)
-                self._mark(f"{name} was quarantined for {seconds:g} s: {why}", name)
             case NodeReleased(node=name):
                 self._follow(self.quarantines, state.quarantined, self._ordered.get(name))
-                self._mark(f"{name} got units again", name, fault=False)
-            case ConfigEnded(config=config, status=status, reason=reason):
-                self._mark(f"{config} {status.value}: {reason}", fault=status is Status.FAILED)
-            case ConfigResumed(config=config, reason=reason):
-                self._mark(f"{config} goes on: {reason}", fault=False)
-            case LeaderChanged(leader=leader) if leader is None or self._assigned:
-                self._mark(f"{leader} took the lead" if leader else "nobody led the run", fault=False)
             case RunEnded():
                 self._over, self._assigned = True, False
-            case RunExtended(extension=extension):
+            case RunExtended():
                 self._over = False
-                self._mark(_extended_text(extension), fault=False)
             case StateRead(visits=visits):
                 self._follow(self.presences, dict.fromkeys(state.nodes, ""))
                 self._follow(self.quarantines, state.quarantined)
                 if ends := [visit.ended for visit in visits if not visit.reused]:
                     self._visits_end(max(ends))
-                if self.count and state.plan is not None:
-                    self._mark("the history has a gap: the state was read afresh")
+        usual = self._over or isinstance(event, NodeReady if self._assigned else (NodeReady, *_AT_FIRST))
+        if not usual and (mark := mark_of(event, before)) is not None:
+            self.marks.append((self.count, mark))
         self.count += 1
-
-    def _mark(self, text: str, node: str | None = None, *, fault: bool = True) -> None:
-        if not self._over:
-            self.marks.append((self.count, Mark(text, node, fault)))
 
     def _visits_end(self, ended: float) -> None:
         self.known[self.count] = max(next(reversed(self.known.values()), ended), ended)
@@ -241,17 +202,6 @@ class Spans:
         for name in going_on.keys() - present.keys():
             going_on[name].ended, going_on[name].ordered = self.count, ordered
         spans += [NodeSpan(n, self.count, why=why) for n, why in present.items() if n not in going_on]
-
-
-def _extended_text(extension: Extension) -> str:
-    more = extension.epochs > extension.epochs_before
-    if extension.configs and not more and not extension.recipe_before:
-        return f"{counted(len(extension.configs), 'failed config')} to be tried again" + (
-            f" by {extension.by}" if extension.by else ""
-        )
-    length = f" to {extension.epochs} epochs" if more else ""
-    by = f" by {extension.by}" if extension.by else ""
-    return f"the run was extended{length}{by}: {counted(len(extension.configs), 'config')} to go on"
 
 
 class RunView:

@@ -23,6 +23,9 @@ class Phase(StrEnum):
     PROFILE = "profile"
 
 
+_PLACES = {Phase.TRAIN: "partition", Phase.EVALUATE: "evaluation", Phase.PROFILE: "profile on"}
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """One sub-epoch: a config's pass over one partition."""
@@ -33,6 +36,10 @@ class Unit:
     partition: int
     """Counts from 0: a training partition, or for an evaluation a validation partition."""
     phase: Phase = Phase.TRAIN
+
+    def __str__(self) -> str:
+        """For people: "c0001 epoch 2 partition 3"."""
+        return f"{self.config} epoch {self.epoch + 1} {_PLACES[self.phase]} {self.partition}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes.source import read_value
-from cerebro_elastic.reporting.tables import cloned_text, hparams_text
+from cerebro_elastic.reporting.tables import cloned_text
 from cerebro_elastic.runs.controlled import CloneStart
 from cerebro_elastic.runs.extension import Wish, failed_configs
 from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.extend_and_retry import Terms, extend, planned, planned_retry, retry
 from cerebro_elastic.system.process import PYTHON
 from cerebro_elastic.system.subprocess_call import call, serve
-from cerebro_elastic.system.words import counted, one_line, with_name
+from cerebro_elastic.system.words import counted, hparams_text, one_line, with_name
 
 Name = Annotated[str, Field(max_length=80)]
 Reason = Annotated[str, Field(max_length=500)]

@@ -42,7 +42,6 @@ from cerebro_elastic.reporting.tables import (
     measured_rows,
     resources_text,
     spread_text,
-    unit_text,
 )
 from cerebro_elastic.reporting.timeline import Span, Timeline
 from cerebro_elastic.reporting.traffic import summarize_traffic
@@ -411,7 +410,7 @@ def _failure(failure: Failure, final: bool) -> dict[str, Any]:
     return {
         "kind": failure.kind.value.replace("-", " "),
         "node": failure.node,
-        "unit": unit_text(failure.unit),
+        "unit": str(failure.unit),
         "text": text,
         "story": failure.story if len(failure.story) > len(text) else None,
         "final": final,

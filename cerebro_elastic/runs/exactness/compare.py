@@ -272,7 +272,7 @@ def _caught(work: Callable[[], dict[str, Any]], root: Path) -> dict[str, Any]:
     """Catch any exception of users' code, in the child."""
     try:
         return work()
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         return {"error": explain_error(error, root)}
 
 

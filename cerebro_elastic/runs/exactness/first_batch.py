@@ -16,7 +16,6 @@ from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import RaceSearch
-from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.runs.exactness.check_configs import (
     device_of_checks,
     prepare_for_children,
@@ -24,13 +23,14 @@ from cerebro_elastic.runs.exactness.check_configs import (
     small_jobs,
     why_not_forked,
 )
+from cerebro_elastic.runs.exactness.compare import UnitsInARow
 from cerebro_elastic.runs.exactness.outcome import unlogged
 from cerebro_elastic.runs.from_recipe import batches_in, strategies
 from cerebro_elastic.system.explanations import explain_error, frames_first, shortened
 from cerebro_elastic.system.subprocess_call import ChildDied, ChildExited, call_in_fork
-from cerebro_elastic.system.words import counted
+from cerebro_elastic.system.words import counted, hparams_text
 from cerebro_elastic.training.fingerprint import fingerprints
-from cerebro_elastic.training.task import Task
+from cerebro_elastic.training.task import SupportsCheck, Task
 from cerebro_elastic.training.unit_runner import make_task
 
 _CONFIGS = 3
@@ -98,13 +98,14 @@ def _trained(task: Task, recipe: Recipe, url: str, point: HParams, batches: int)
     def trained() -> Mapping[str, Any]:
         resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
         logged: set[str] = set()
-        state, idle = None, True
-        weights: Mapping[str, str] = {}
+        state = None
+        seen: list[Mapping[str, str]] = []
+        observed = task if isinstance(task, SupportsCheck) else UnitsInARow(task)
         try:
             for job in jobs:
-                result = task.train(replace(job, state=state))
-                before, state, weights = weights, result.state, _weights(result.state)
-                idle = idle and bool(weights) and (not before or before == weights)
+                with observed.observed(lambda _moment, values: seen.append(_weights(values))):
+                    result = observed.train(replace(job, state=state))
+                state = result.state
                 logged.update(result.metrics)
                 if result.not_finite is not None and recipe.limits.not_finite == "fail":
                     return {"problem": result.not_finite}
@@ -114,9 +115,9 @@ def _trained(task: Task, recipe: Recipe, url: str, point: HParams, batches: int)
             if races or recipe.validates_apart:
                 apart = replace(jobs[0], unit=replace(jobs[0].unit, phase=Phase.EVALUATE), state=state)
                 task.evaluate(replace(apart, row_metric=recipe.objective.metric if races else ""))
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             return {"problem": frames_first(shortened(explain_error(error, recipe.root)))}
-        return {"problem": unlogged(recipe, logged), "idle": idle}
+        return {"problem": unlogged(recipe, logged), "idle": any(seen) and all(s == seen[0] for s in seen)}
 
     try:
         return call_in_fork(trained, _WAIT_SECONDS)
@@ -124,9 +125,10 @@ def _trained(task: Task, recipe: Recipe, url: str, point: HParams, batches: int)
         return {"problem": f"{died}: the module, or a library that it uses, has ended it"}
 
 
-def _weights(state: Any) -> Mapping[str, str]:
-    """Fingerprints of the arrays of floats in a state. Single values count something, and are no weights."""
-    arrays = [leaf for leaf in leaves_in(state) if getattr(leaf, "ndim", 0) > 0]
+def _weights(values: Mapping[str, Any]) -> Mapping[str, str]:
+    """Fingerprints of the weights among ``values``; of a task that does not name them, of the arrays of
+    floats in its state. Single values count something, and are no weights."""
+    arrays = [leaf for leaf in leaves_in(values.get("weight", values)) if getattr(leaf, "ndim", 0) > 0]
     return fingerprints({"": [leaf for leaf in arrays if "float" in str(getattr(leaf, "dtype", ""))]})
 
 

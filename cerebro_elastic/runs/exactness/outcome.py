@@ -11,9 +11,8 @@ from typing import Any
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import did_you_mean
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.system.words import counted
+from cerebro_elastic.system.words import counted, hparams_text
 
 ORDINARY_FIT = "one ordinary fit"
 IN_A_ROW = "training in one process"

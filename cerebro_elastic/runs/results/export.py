@@ -55,7 +55,7 @@ def export(
     result: RunResult, folder: str | Path, config: str = "best", *, merged: bool = False
 ) -> ExportedConfig:
     """``Run.export``, of a ``result``."""
-    folder = Path(folder)
+    folder = Path(folder).expanduser()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder} is not empty: choose another folder, or remove it")
 

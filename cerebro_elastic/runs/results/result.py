@@ -30,6 +30,7 @@ from cerebro_elastic.reporting.results import (
     logged_metrics,
     ranked,
     records,
+    why_no_value,
 )
 from cerebro_elastic.reporting.tables import failure_texts, leaderboard_table, why_failed
 from cerebro_elastic.reporting.terminal import html_text
@@ -175,9 +176,8 @@ class RunResult:
         check_not_all_failed(self)
         first = self.leaderboard[0] if self.leaderboard else None
         if first is None or first.best is None:
-            logged = logged_metrics(self.leaderboard)
             metric, constraints = self.recipe.objective.metric, self.recipe.objective.constraints
-            if metric in logged and constraints:
+            if metric in logged_metrics(self.leaderboard) and constraints:
                 raise RunError(
                     f"no config of run {self.run!r} has an epoch within the constraints: "
                     f"{'; '.join(map(self._nearest, constraints))}; name a config to use it all the same"
@@ -185,7 +185,7 @@ class RunResult:
             failed = "".join(f"\n{text}" for text in self._failure_texts())
             raise RunError(
                 f"no config of run {self.run!r} has a value of objective.metric, {metric!r}; "
-                f"{did_you_mean(metric, logged) if logged else 'no epoch has ended with a metric'}{failed}"
+                f"{why_no_value(metric, self.leaderboard)}{failed}"
             )
         return first
 

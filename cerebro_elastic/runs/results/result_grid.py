@@ -16,7 +16,7 @@ from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import MissingExtra, RunError, did_you_mean
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.registry import install_extra
-from cerebro_elastic.reporting.results import ConfigResult, logged_metrics
+from cerebro_elastic.reporting.results import ConfigResult, why_no_value
 
 if TYPE_CHECKING:
     import pandas
@@ -115,8 +115,8 @@ class ResultGrid(Sequence[Result]):
             if (values := _values(row, metric, finite=filter_nan_and_inf))
         }
         if not scores:
-            near = did_you_mean(metric, logged_metrics(self._rows))
-            raise RunError(f"no config of run {self._run!r} has a value of {metric!r}; {near}")
+            why = why_no_value(metric, self._rows)
+            raise RunError(f"no config of run {self._run!r} has a value of {metric!r}; {why}")
         place: int = best(scores, key=scores.__getitem__)
         return self._results[place]
 

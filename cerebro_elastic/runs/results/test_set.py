@@ -23,9 +23,9 @@ from cerebro_elastic.errors import CerebroError, NoTestSet, RunError
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.runs.attach import record_in
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.report import manifest_of, write_results
 from cerebro_elastic.runs.results.result import RunResult, check_here
+from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.operators import OperatorLedger

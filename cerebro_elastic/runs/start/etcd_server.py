@@ -17,11 +17,11 @@ from cerebro_elastic.errors import Compacted, FolderInUse, RunError, StoreError,
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.attach import known_record
 from cerebro_elastic.runs.folder import RunFolder, check_id, etcd_folder, refuse_recipe
-from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.host import check_hosts_recipe
 from cerebro_elastic.runs.start.prepare_run import write_spec
+from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd, Listen
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore

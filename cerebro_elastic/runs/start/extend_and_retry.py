@@ -24,7 +24,6 @@ from cerebro_elastic.registry import users_file
 from cerebro_elastic.runs.attach import live_run, record_in
 from cerebro_elastic.runs.callbacks import RunCallback
 from cerebro_elastic.runs.extension import Wish, extended, failed_configs, retried
-from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.launch import Launch
@@ -36,6 +35,7 @@ from cerebro_elastic.runs.start.prepare_run import (
     recheck,
     refuse_other_code,
 )
+from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.system.files import here
 from cerebro_elastic.system.words import counted, option, some_of

@@ -24,7 +24,6 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.fields import NodeRange
 from cerebro_elastic.runs.attach import known_spec, with_key
 from cerebro_elastic.runs.folder import RunFolder, etcd_folder, run_folder
-from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.join import join_as, node_names
@@ -33,6 +32,7 @@ from cerebro_elastic.runs.start.preflight import preflight
 from cerebro_elastic.runs.start.prepare_run import check_same, ended_in, gone_on, new_spec
 from cerebro_elastic.runs.start.reuse import Reuse, looks, noting
 from cerebro_elastic.runs.start.room import check_count, check_part
+from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.store.client.base import Put, Store
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lease import lock

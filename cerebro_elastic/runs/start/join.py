@@ -17,7 +17,6 @@ from cerebro_elastic.data.manifest import check_unchanged, verify_sizes
 from cerebro_elastic.errors import FolderInUse, RunError
 from cerebro_elastic.runs.attach import live_run, record_in
 from cerebro_elastic.runs.folder import RunFolder, check_id, run_folder
-from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.run import Run
@@ -26,6 +25,7 @@ from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.participate import present, publish_endpoint, take_part
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.runs.start.room import check_count, check_part
+from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.files import locate as locate_files

@@ -21,7 +21,6 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.attach import record_in, with_key
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed, RunCallback
 from cerebro_elastic.runs.folder import RunFolder, run_folder
-from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.logging.loggers import check_installed
 from cerebro_elastic.runs.owner import claim, left_alone, owns, refuse_others
 from cerebro_elastic.runs.results.report import write_results
@@ -48,6 +47,7 @@ from cerebro_elastic.runs.start.prepare_run import (
 )
 from cerebro_elastic.runs.start.reuse import Reuse, delete_all_but_reused, looks, noting
 from cerebro_elastic.runs.start.room import check_room, places_here
+from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.ledger.journal import Journal

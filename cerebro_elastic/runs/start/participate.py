@@ -21,10 +21,10 @@ from cerebro_elastic.errors import CerebroError, StoreError, TxnUnknown
 from cerebro_elastic.registry import load
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search
-from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.logging.loggers import Loggers
 from cerebro_elastic.runs.reusable import read_reusable
 from cerebro_elastic.runs.start.agents import LocalAgents
+from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.runs.versions import on_record
 from cerebro_elastic.store.client.base import Put
 from cerebro_elastic.store.client.lease import LeaseKeeper

@@ -26,7 +26,6 @@ from cerebro_elastic.errors import CerebroError, RecipeError, TaskError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.folds import Folds, why_no_folds
 from cerebro_elastic.recipes.loggers import lightning_loggers, tracker_arguments
-from cerebro_elastic.recipes.parallelism import AUTO
 from cerebro_elastic.recipes.search import RaceSearch, flattened
 from cerebro_elastic.registry import is_library, users_file, users_modules, users_name
 from cerebro_elastic.reporting.tables import bytes_text
@@ -36,7 +35,7 @@ from cerebro_elastic.system.explanations import explain_error, frames_first, has
 from cerebro_elastic.system.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.system.process import Scratch
 from cerebro_elastic.system.source_code import code_digest, digests_in, outside, read_by
-from cerebro_elastic.system.subprocess_call import SubprocessCall, call, serve
+from cerebro_elastic.system.subprocess_call import SubprocessCall, serve
 
 if TYPE_CHECKING:
     from cerebro_elastic.data.reading.datasets import NumberedDatasets
@@ -71,8 +70,9 @@ def preflight(
     """Check the task with every config, and the dataset at ``data``, which is prepared first if ``prepare``;
     train and validate the first batch, unless the recipe or ``CEREBRO_CHECK`` says ``off``. Raises what is
     wrong: a ``RecipeError``, ``TaskError``, ``DataError``, ... ``env`` is as for ``call``."""
-    request = _request(recipe, hparams, data, prepare) | {"first_batch": check_policy(recipe) != "off"}
-    return PreflightResult(**call(__name__, _WHAT, request, env))
+    result, process = preflight_and_check(recipe, hparams, data, prepare=prepare, extent=None, env=env)
+    process.end()
+    return result
 
 
 def preflight_and_check(
@@ -81,15 +81,25 @@ def preflight_and_check(
     data: str,
     *,
     prepare: bool,
-    extent: Mapping[str, Any],
+    extent: Mapping[str, Any] | None,
     env: Mapping[str, str] | None = None,
 ) -> tuple[PreflightResult, SubprocessCall]:
     """The preflight, and its process, which goes on to check whether units equal an ordinary fit, as far as
     ``extent`` (``check_configs.Extent``) says. Each further answer is a ``CheckedConfig``. Only where a run
     is to start ``beside`` it, the first batch comes first."""
-    of_run = {"first_batch": extent.get("beside", False), "extent": extent}
-    request = _request(recipe, hparams, data, prepare) | of_run
-    process = SubprocessCall(__name__, _WHAT, request, env)
+    source = recipe.source
+    request = {
+        "recipe": recipe.resolved(),
+        "root": str(recipe.root),
+        "label": source.label,
+        "places": [[list(path), place] for path, place in source.places.items()],
+        "hparams": list(map(dict, hparams)),
+        "data": data,
+        "prepare": prepare,
+        "first_batch": check_policy(recipe) != "off" if extent is None else extent.get("beside", False),
+        "extent": extent,
+    }
+    process = SubprocessCall(__name__, "the check of recipe and data", request, env)
     try:
         return PreflightResult(**process.answer()), process
     except BaseException:
@@ -99,27 +109,11 @@ def preflight_and_check(
 
 VARIABLE = "CEREBRO_CHECK"
 """The environment variable that overrides the recipe's ``check``."""
-_WHAT = "the check of recipe and data"
 
 
 def check_policy(recipe: Recipe) -> str:
     """The ``check`` of the recipe, or of the environment."""
     return os.environ.get(VARIABLE) or recipe.check
-
-
-def _request(
-    recipe: Recipe, hparams: Sequence[Mapping[str, Any]], data: str, prepare: bool
-) -> dict[str, Any]:
-    source = recipe.source
-    return {
-        "recipe": recipe.resolved(),
-        "root": str(recipe.root),
-        "label": source.label,
-        "places": [[list(path), place] for path, place in source.places.items()],
-        "hparams": list(map(dict, hparams)),
-        "data": data,
-        "prepare": prepare,
-    }
 
 
 def _recipe_of(request: Mapping[str, Any]) -> Recipe:
@@ -142,13 +136,11 @@ def check(
     from cerebro_elastic.training.unit_runner import loader_settings, loss_weights, make_task
 
     task, allowed = make_task(recipe), strategies(recipe)
-    _check_arrays(recipe)
     if recipe.task.ARRAYS == "torch":
         from cerebro_elastic.training.parallel.base import make_parallelism
 
         for strategy in allowed:  # it may not be usable, or not with these options
             make_parallelism(strategy.parallelism, strategy.options)
-    _check_data_module(recipe)
     loader = loader_settings(recipe)
     _check_loggers(recipe)
     for point in hparams:
@@ -272,35 +264,6 @@ def _check_race(recipe: Recipe, task: object, allowed: Sequence[Strategy]) -> No
         raise RecipeError(f"a race needs {metric} for each validation row: {why}; or take another search")
 
 
-def _check_arrays(recipe: Recipe) -> None:
-    """Raise ``RecipeError`` if a task of numpy's arrays is to use what needs torch."""
-    if recipe.task.ARRAYS == "torch":
-        return
-    kind, data = recipe.task.kind, recipe.data
-    used = [] if recipe.parallelism == AUTO else [section.use for section in recipe.parallelism]
-    if others := [name for name in used if name != "single"]:
-        raise RecipeError(
-            f"parallelism is {others[0]!r}, and a unit of a task of kind {kind!r} is trained on one rank: "
-            "leave parallelism out, or use single; configs train side by side on `nodes`"
-        )
-    if (data.dataset or data.datamodule) and not data.materialize:
-        raise RecipeError(
-            f"data.dataset and data.datamodule give rows of torch, and a task of kind {kind!r} takes arrays: "
-            "set data.materialize: true, or name a `source`"
-        )
-    if data.pin_memory:
-        raise RecipeError(f"data.pin_memory is torch's, and a task of kind {kind!r} takes arrays: remove it")
-
-
-def _check_data_module(recipe: Recipe) -> None:
-    """Raise ``RecipeError`` if the recipe names a data module, and not Lightning."""
-    if recipe.data.datamodule is not None and recipe.task.kind == "torch":
-        raise RecipeError(
-            "data.datamodule needs a task of kind lightning: for one of kind torch name its dataset by "
-            "`data: {dataset: ...}`"
-        )
-
-
 def _check_batches(recipe: Recipe, manifest: Manifest, hparams: Mapping[str, Any]) -> None:
     """Raise ``RecipeError`` if a partition has no whole batch, and short ones are left out."""
     size, drop_last = batches_in(recipe, manifest, hparams)
@@ -408,7 +371,7 @@ def _check_first_batch(request: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _check_exactness(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    if (extent := request.get("extent")) is None:
+    if (extent := request["extent"]) is None:
         return
     from cerebro_elastic.runs.exactness.check_configs import Extent, check_configs
 

@@ -19,6 +19,7 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.data import Preparation
 from cerebro_elastic.registry import import_object, is_reference, load, names
 from cerebro_elastic.system import arguments
+from cerebro_elastic.system.addresses import at_home
 
 if TYPE_CHECKING:
     from cerebro_elastic.data.reading.datasets import NumberedDatasets
@@ -179,4 +180,4 @@ def _source(source: str | Path | Callable[[], Mapping[str, Any]], root: Path) ->
     if is_reference(name):
         function: Source = import_object(name, root)
         return function
-    return name if "://" in name else str(root / name)
+    return name if "://" in name else str(root / at_home(name))

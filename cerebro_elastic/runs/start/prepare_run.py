@@ -25,12 +25,12 @@ from cerebro_elastic.recipes import Recipe, differences
 from cerebro_elastic.runs.attach import record_in
 from cerebro_elastic.runs.folder import RunFolder, how_to_retry
 from cerebro_elastic.runs.from_recipe import first_hparams, make_search, plan_of
-from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.owner import claimed, refuse_others
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.results.result import has_ended, is_made
 from cerebro_elastic.runs.start.preflight import PreflightResult, preflight
 from cerebro_elastic.runs.start.warm_start import resolve_warm_start
+from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.runs.versions import other_code
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record

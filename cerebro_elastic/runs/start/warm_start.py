@@ -10,10 +10,10 @@ from typing import Any
 
 from cerebro_elastic.core.history.members import by_config, named
 from cerebro_elastic.core.model.configs import Config, HParams, Status
-from cerebro_elastic.errors import RecipeError, RunError, did_you_mean
+from cerebro_elastic.errors import RecipeError, RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.search import KnownConfig, Start, active
-from cerebro_elastic.reporting.results import ConfigResult, logged_metrics
+from cerebro_elastic.reporting.results import ConfigResult, why_no_value
 from cerebro_elastic.runs.folder import find_run
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.search.criterion import criteria_of
@@ -96,10 +96,9 @@ def _known_configs(recipe: Recipe, known: str | KnownConfig, home: Path) -> Iter
                 "space": named(configs, row.config)[0].origin.get("space", {}),
             }
     if not comparable:
-        logged = logged_metrics(other.leaderboard)
         raise RecipeError(
             f"{where}: no config of run {other.run!r} has a value of {' and '.join(metrics)}, by which this "
-            f"search compares; {did_you_mean(metrics[0], logged)}"
+            f"search compares; {why_no_value(metrics[0], other.leaderboard)}"
         )
 
 

@@ -30,24 +30,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cerebro_elastic.scheduling.openshop.bounds import lower_bound
-    from cerebro_elastic.scheduling.openshop.instances import Instance, instance
-    from cerebro_elastic.scheduling.openshop.joint_problem import JointSchedule, joint
-    from cerebro_elastic.scheduling.openshop.online import Disturbances, Outage, Rungs
-    from cerebro_elastic.scheduling.openshop.planner import Schedule, schedule
-
-__all__ = [
-    "Disturbances",
-    "Instance",
-    "JointSchedule",
-    "Outage",
-    "Rungs",
-    "Schedule",
-    "instance",
-    "joint",
-    "lower_bound",
-    "schedule",
-]
+    from cerebro_elastic.scheduling.openshop.bounds import lower_bound as lower_bound
+    from cerebro_elastic.scheduling.openshop.instances import Instance as Instance
+    from cerebro_elastic.scheduling.openshop.instances import instance as instance
+    from cerebro_elastic.scheduling.openshop.joint_problem import JointSchedule as JointSchedule
+    from cerebro_elastic.scheduling.openshop.joint_problem import joint as joint
+    from cerebro_elastic.scheduling.openshop.online import Disturbances as Disturbances
+    from cerebro_elastic.scheduling.openshop.online import Outage as Outage
+    from cerebro_elastic.scheduling.openshop.online import Rungs as Rungs
+    from cerebro_elastic.scheduling.openshop.planner import Schedule as Schedule
+    from cerebro_elastic.scheduling.openshop.planner import schedule as schedule
 
 _MODULES = {
     "Disturbances": "online",

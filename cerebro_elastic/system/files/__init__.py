@@ -1,94 +1,49 @@
 """Files on any fsspec URL: read and written in chunks, hashed on the way, with retries."""
 
-from cerebro_elastic.system.files.content import CHUNK, Chunk, Content, Hashing, Sha256, digest, pour
-from cerebro_elastic.system.files.listing import (
-    expand,
-    folders,
-    is_hidden,
-    literal_folder,
-    sizes,
-    sizes_through_links,
-)
-from cerebro_elastic.system.files.moved import here, note_folder, note_place
-from cerebro_elastic.system.files.operations import (
-    FileChunks,
-    append,
-    chunks,
-    content,
-    copy,
-    create,
-    exists,
-    is_folder,
-    open_buffered,
-    open_read,
-    read,
-    read_into,
-    read_ranges,
-    remove,
-    remove_leftovers,
-    replacing,
-    settle,
-    size,
-    write,
-    write_text,
-)
-from cerebro_elastic.system.files.place import (
-    Place,
-    disk_full_raised,
-    in_a_hurry,
-    is_full,
-    locate,
-    redacted,
-    translated,
-)
-from cerebro_elastic.system.ownership import as_its_folder, check_own, make_folder, private_folder
-
-__all__ = [
-    "CHUNK",
-    "Chunk",
-    "Content",
-    "FileChunks",
-    "Hashing",
-    "Place",
-    "Sha256",
-    "append",
-    "as_its_folder",
-    "check_own",
-    "chunks",
-    "content",
-    "copy",
-    "create",
-    "digest",
-    "disk_full_raised",
-    "exists",
-    "expand",
-    "folders",
-    "here",
-    "in_a_hurry",
-    "is_folder",
-    "is_full",
-    "is_hidden",
-    "literal_folder",
-    "locate",
-    "make_folder",
-    "note_folder",
-    "note_place",
-    "open_buffered",
-    "open_read",
-    "pour",
-    "private_folder",
-    "read",
-    "read_into",
-    "read_ranges",
-    "redacted",
-    "remove",
-    "remove_leftovers",
-    "replacing",
-    "settle",
-    "size",
-    "sizes",
-    "sizes_through_links",
-    "translated",
-    "write",
-    "write_text",
-]
+from cerebro_elastic.system.files.content import CHUNK as CHUNK
+from cerebro_elastic.system.files.content import Chunk as Chunk
+from cerebro_elastic.system.files.content import Content as Content
+from cerebro_elastic.system.files.content import Hashing as Hashing
+from cerebro_elastic.system.files.content import Sha256 as Sha256
+from cerebro_elastic.system.files.content import digest as digest
+from cerebro_elastic.system.files.content import pour as pour
+from cerebro_elastic.system.files.listing import expand as expand
+from cerebro_elastic.system.files.listing import folders as folders
+from cerebro_elastic.system.files.listing import is_hidden as is_hidden
+from cerebro_elastic.system.files.listing import literal_folder as literal_folder
+from cerebro_elastic.system.files.listing import sizes as sizes
+from cerebro_elastic.system.files.listing import sizes_through_links as sizes_through_links
+from cerebro_elastic.system.files.moved import here as here
+from cerebro_elastic.system.files.moved import note_folder as note_folder
+from cerebro_elastic.system.files.moved import note_place as note_place
+from cerebro_elastic.system.files.operations import FileChunks as FileChunks
+from cerebro_elastic.system.files.operations import append as append
+from cerebro_elastic.system.files.operations import chunks as chunks
+from cerebro_elastic.system.files.operations import content as content
+from cerebro_elastic.system.files.operations import copy as copy
+from cerebro_elastic.system.files.operations import create as create
+from cerebro_elastic.system.files.operations import exists as exists
+from cerebro_elastic.system.files.operations import is_folder as is_folder
+from cerebro_elastic.system.files.operations import open_buffered as open_buffered
+from cerebro_elastic.system.files.operations import open_read as open_read
+from cerebro_elastic.system.files.operations import read as read
+from cerebro_elastic.system.files.operations import read_into as read_into
+from cerebro_elastic.system.files.operations import read_ranges as read_ranges
+from cerebro_elastic.system.files.operations import remove as remove
+from cerebro_elastic.system.files.operations import remove_leftovers as remove_leftovers
+from cerebro_elastic.system.files.operations import replacing as replacing
+from cerebro_elastic.system.files.operations import settle as settle
+from cerebro_elastic.system.files.operations import size as size
+from cerebro_elastic.system.files.operations import write as write
+from cerebro_elastic.system.files.operations import write_text as write_text
+from cerebro_elastic.system.files.place import Place as Place
+from cerebro_elastic.system.files.place import disk_full_raised as disk_full_raised
+from cerebro_elastic.system.files.place import in_a_hurry as in_a_hurry
+from cerebro_elastic.system.files.place import is_full as is_full
+from cerebro_elastic.system.files.place import locate as locate
+from cerebro_elastic.system.files.place import redacted as redacted
+from cerebro_elastic.system.files.place import translated as translated
+from cerebro_elastic.system.ownership import as_its_folder as as_its_folder
+from cerebro_elastic.system.ownership import check_own as check_own
+from cerebro_elastic.system.ownership import make_folder as make_folder
+from cerebro_elastic.system.ownership import private_folder as private_folder

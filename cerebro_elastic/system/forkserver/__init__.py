@@ -31,26 +31,12 @@ for a fork of itself, passes signals on, and ends as the fork ends.
 
 from __future__ import annotations
 
-from cerebro_elastic.system.forkserver.client import (
-    SOCKET,
-    STAND_IN,
-    ForkedProcess,
-    ForkServer,
-    Process,
-    Refused,
-    connect,
-    stand_in,
-    start,
-)
-
-__all__ = [
-    "SOCKET",
-    "STAND_IN",
-    "ForkServer",
-    "ForkedProcess",
-    "Process",
-    "Refused",
-    "connect",
-    "stand_in",
-    "start",
-]
+from cerebro_elastic.system.forkserver.client import SOCKET as SOCKET
+from cerebro_elastic.system.forkserver.client import STAND_IN as STAND_IN
+from cerebro_elastic.system.forkserver.client import ForkedProcess as ForkedProcess
+from cerebro_elastic.system.forkserver.client import ForkServer as ForkServer
+from cerebro_elastic.system.forkserver.client import Process as Process
+from cerebro_elastic.system.forkserver.client import Refused as Refused
+from cerebro_elastic.system.forkserver.client import connect as connect
+from cerebro_elastic.system.forkserver.client import stand_in as stand_in
+from cerebro_elastic.system.forkserver.client import start as start

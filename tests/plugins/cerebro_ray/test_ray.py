@@ -29,6 +29,7 @@ import cerebro_elastic
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.errors import CerebroError, DataError, RunError
+from cerebro_elastic.runs.catalog import places_of
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.start.etcd_server import end_of, store_for_hosts
@@ -273,6 +274,9 @@ def test_a_run_outlives_machines_and_its_driver(cluster: Cluster, tmp_path: Path
     assert {row.status for row in result.leaderboard} == {"finished"}
     # A unit that was stopped part-way has two visits.
     assert sum(visit.whole for row in result.leaderboard for visit in row.visits) == 3 * 4 * 3
+    left = {path.name for path in (tmp_path / "runs").iterdir()}
+    places = {path.name for path in places_of(result.folder, result.spec)}
+    assert {"job.project"} <= left <= places, "`cerebro rm` removes them"
     assert verify(result) == []
     slowly.unlink()
     for config in result.configs:

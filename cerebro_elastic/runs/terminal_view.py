@@ -11,35 +11,24 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from cerebro_elastic.config import A_DAY
 from cerebro_elastic.core.decisions.gangs import waits
-from cerebro_elastic.core.model.attempts import FailureKind, Visit
+from cerebro_elastic.core.history.sentences import mark_of
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.events import (
-    ConfigCreated,
-    ConfigEnded,
-    ConfigResumed,
     Event,
-    LeaderChanged,
-    NodeDraining,
-    NodeJoined,
-    NodeLeft,
-    NodeQuarantined,
-    NodeReady,
-    NodeRecovered,
-    NodeReleased,
-    NodeStalled,
     UnitCommitted,
     UnitFailed,
+    UnitsReused,
 )
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.recipes.search import Budget
 from cerebro_elastic.reporting.budget import budget_outlook, first_text
 from cerebro_elastic.reporting.progress import lacking, leading, progress_view, summary_line
-from cerebro_elastic.reporting.tables import brief, hparams_text, time_text, unit_text
+from cerebro_elastic.reporting.tables import brief
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.system.explanations import shortened
-from cerebro_elastic.system.words import counted, one_line
+from cerebro_elastic.system.words import one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +47,7 @@ _LINE_SECONDS = 60.0
 """How often a line says how far the run has come, where no table moves."""
 
 
-class LiveView:
+class TerminalView:
     """Shows what a run reports to its ``watcher``.
 
     In a terminal these are tables of nodes and configs, sorted by the ``objective``, and lines
@@ -91,6 +80,7 @@ class LiveView:
         self._missing: list[str] = []
         self._has_begun = False
         self._known_failures: dict[str, str] = {}
+        self._before = State()
         self._closed = False
         self.watcher = Watcher(say=self._say, show=self._show)
 
@@ -116,6 +106,7 @@ class LiveView:
                 self._say(one_line(text))
             if isinstance(event, UnitCommitted):
                 self._last_nodes[event.visit.unit.config] = event.visit.node
+        self._before = state
         self._say_missing(state)
         if any(isinstance(event, UnitCommitted) for event in events) or self._budget_due is None:
             self._say_budget(state, elapsed)
@@ -135,21 +126,25 @@ class LiveView:
             self._live.update(view, refresh=True)
 
     def _unusual(self, event: Event) -> str | None:
-        """A line about an unusual event. A failure that several units have is shown in full once."""
-        line = _line(event)
+        """A line about an unusual event. A failure that several units have is shown in full once. What is
+        reused was said when the run began."""
+        mark = None if isinstance(event, UnitsReused) else mark_of(event, self._before)
+        line = None if mark is None else mark.text
         for story, unit in self._known_failures.items():
             line = line and line.replace(story, f"the same as {unit}")
         if isinstance(event, UnitFailed) and event.failure.story:
-            self._known_failures.setdefault(event.failure.story, unit_text(event.failure.unit))
+            self._known_failures.setdefault(event.failure.story, str(event.failure.unit))
         return line and brief(shortened(line), _LINE)
 
     def _first(self, state: State) -> str | None:
-        """The first unit of a node that is ready, once: from then on the run trains."""
+        """The first unit of a node that is ready, once: from then on the run trains. ``None`` of a run that
+        was training when this view came to it."""
         ready = (a for n, a in state.attempts.items() if n in state.nodes and not state.nodes[n].starting)
         if self._has_begun or (attempt := next(ready, None)) is None:
             return None
         self._has_begun = True
-        return f"first unit: {unit_text(attempt.unit)} on {attempt.node}"
+        came_late = self._before.plan is None and state.usage.began is not None
+        return None if came_late else f"first unit: {attempt.unit} on {attempt.node}"
 
     def _say_missing(self, state: State) -> None:
         """Say what the run waits for, when that changes."""
@@ -190,44 +185,6 @@ class LiveView:
         unit = event.visit.unit
         metrics = " ".join(f"{k}={v:.4g}" for k, v in state.configs[unit.config].metrics.items())
         return f"{unit.config} epoch {unit.epoch + 1}/{state.plan.epochs} {metrics} ({summary})"
-
-
-def _line(event: Event) -> str | None:
-    """The line of an unusual event."""
-    match event:
-        case LeaderChanged(leader=leader) if leader:
-            return f"{leader} leads the run"
-        case NodeJoined(node=node):
-            return f"{node.name} joined"
-        case NodeReady(node=name):
-            return f"{name} is ready"
-        case NodeLeft(node=name):
-            return f"{name} left"
-        case NodeDraining(node=name, grace=grace):
-            given = "" if grace >= A_DAY else f": it has {grace:g} s for its unit"
-            return f"{name} is leaving{given}"
-        case NodeQuarantined(node=name, seconds=seconds, why=why):
-            return f"{name} gets no units for {seconds:g} s: {why}"
-        case NodeReleased(node=name):
-            return f"{name} gets units again"
-        case NodeStalled(node=name, why=why, began=since):
-            return f"{name} is stalled since {time_text(since)}: {why}"
-        case NodeRecovered(node=name):
-            return f"{name} goes on"
-        case UnitCommitted(visit=visit) if not visit.whole:
-            batches = counted(visit.batches, "batch", "batches")
-            return f"{unit_text(visit.unit)} was left by {visit.node} after {batches}"
-        case UnitFailed(failure=failure):
-            kind = "" if failure.kind is FailureKind.EXCEPTION else f", {failure.kind.value}"
-            return f"{unit_text(failure.unit)} failed on {failure.node}{kind}: {failure.story}"
-        case ConfigEnded(config=name, status=status, reason=reason):
-            return f"{name} {status.value}: {reason}"
-        case ConfigResumed(config=name, reason=reason):
-            return f"{name} goes on: {reason}"
-        case ConfigCreated(config=config) if config.parent and config.parent.config:
-            parent = config.parent.config.partition(".")[0]
-            return f"{config.seen_as} goes on from {parent} with {hparams_text(config.hparams)}"
-    return None
 
 
 def _ended_epoch(visit: Visit, state: State) -> bool:
