@@ -237,7 +237,7 @@ limits: {tries: 0, not_finite: ignore, hang_factor: 0.5, hang_seconds: 0}
         (2, "nodes is '8:1': nodes is a number from 1 to 1000, or a range"),
         (5, "task.module is 'digits': expected 'module:name'"),
         (6, "unknown key 'task.trainr'; did you mean 'trainer'?"),
-        (9, "data.batch_size is '32': expected a whole number, without quotes"),
+        (9, "data.batch_size is '32': expected a whole number without a unit or quotes"),
         (10, "data.valid is 2: the share of rows"),
         (12, "search.method is 'gird': unknown name; did you mean 'grid'?"),
         (14, "search.space.lr is [0.1, 0.1]: 0.1 is listed twice"),

@@ -12,7 +12,7 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Objective
-from cerebro_elastic.reporting.budget import BudgetOutlook
+from cerebro_elastic.reporting.budget import BudgetOutlook, ended_early
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.progress import best_so_far
 from cerebro_elastic.reporting.results import not_compared, results
@@ -28,6 +28,7 @@ from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.exactness.outcome import Verdict
 from cerebro_elastic.runs.folder import how_to_retry
 from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.system.files import here
 
 
 def head_text(run: str, head: RecordHead) -> str:
@@ -92,7 +93,7 @@ def outcome_json(result: RunResult) -> OutcomeJson:
                 "best": row.best,
                 "best_epoch": row.best_epoch,
                 "metrics": dict(row.curve[-1]) if row.curve else {},
-                "checkpoint": row.best_checkpoint.url if row.best_checkpoint else None,
+                "checkpoint": here(row.best_checkpoint.url) if row.best_checkpoint else None,
                 "std": row.std,
                 "interval": row.interval,
                 "scores": {each.config: each.best for each in row.members},
@@ -142,6 +143,8 @@ def show_outcome(result: RunResult) -> None:
     if tested := [row.test for row in result.trainings if row.test is not None]:
         console.print(measured_table(tested))
         console.print(measured_note(tested), soft_wrap=True)
+    if early := ended_early(result.view.state, result.recipe.search.budget):
+        console.print(f"budget: {early}", style="yellow", soft_wrap=True)
     exact = result.exactness.verdict is not Verdict.DIFFERS
     console.print(f"exactness: {result.exactness.text}", style=None if exact else "yellow", soft_wrap=True)
     failures = list(failure_texts(result.view.state.configs.values(), result.folder.logs))
@@ -159,7 +162,7 @@ def show_outcome(result: RunResult) -> None:
             console.print(f"best: {best.config}, {spread_text(best)}", soft_wrap=True)
         for row in best.trainings:
             if row.best_checkpoint is not None:
-                console.print(f"best checkpoint: {row.best_checkpoint.url}", soft_wrap=True)
+                console.print(f"best checkpoint: {here(row.best_checkpoint.url)}", soft_wrap=True)
     if result.store is None:
         console.print(f"curves: {result.folder.curves}", soft_wrap=True)
         console.print(f"report: {result.folder.report}", soft_wrap=True)

@@ -16,12 +16,12 @@ from cerebro_elastic.errors import RecipeError, did_you_mean
 from cerebro_elastic.recipes.fields import Section
 from cerebro_elastic.recipes.schema import Recipe, section_type, sections_with
 from cerebro_elastic.recipes.source import Source, read_yaml
-from cerebro_elastic.system.files import redacted
+from cerebro_elastic.system.files import here, redacted
 
 _EXPECTED = {
     "bool_type": "true or false, without quotes",
-    "float_type": "a number, without quotes",
-    "int_type": "a whole number, without quotes",
+    "float_type": "a number without a unit or quotes, such as 0.5",
+    "int_type": "a whole number without a unit or quotes, such as 8",
     "int_from_float": "a whole number",
     "model_type": "a mapping, `key: value`",
     "dict_type": "a mapping, `key: value`",
@@ -61,7 +61,7 @@ def load_recipe(
         checked = Recipe.model_validate(source.values)
     except ValidationError as exc:
         raise RecipeError("\n".join(_lines(exc, source))) from exc
-    return checked.placed(Path(root) if root is not None else folder, source)
+    return checked.placed(Path(here(str(root))) if root is not None else folder, source)
 
 
 def _read(recipe: str | Path | Mapping[str, Any] | Recipe) -> tuple[Source, Path]:

@@ -20,6 +20,9 @@ from cerebro_elastic.reporting.tables import clock_text, money_text
 from cerebro_elastic.search.budgets import USED_UP, budget_ends
 from cerebro_elastic.system.words import counted
 
+EXTENDED = sorted(Budget.model_fields.keys() - {"target", "price_per_node_hour"})
+"""The bounds of which a run can get more."""
+
 
 def budget_of(recipe: Mapping[str, Any]) -> Budget:
     """The budget of a resolved recipe."""
@@ -58,10 +61,15 @@ class BudgetOutlook:
 
 
 def budget_outlook(state: State, budget: Budget) -> BudgetOutlook | None:
-    """Whether the run's budget of time and cost will hold; ``None`` without such a budget, and before the
-    first visit."""
+    """Whether the run's budget of time and cost will hold, or has ended configs early, as any budget may;
+    ``None`` without such a budget, and before the first visit."""
     plan = state.plan
-    if plan is None or state.usage.began is None:
+    if plan is None:
+        return None
+    early = ended_early(state, budget) if state.outcome is not None else None
+    if early is not None:
+        return BudgetOutlook(False, f"budget: {_paid(state, budget)}{early}")
+    if state.usage.began is None:
         return None
     context = observe(state, plan)
     bound, ends = min(budget_ends(budget, context).items(), key=lambda item: item[1])
@@ -69,9 +77,7 @@ def budget_outlook(state: State, budget: Budget) -> BudgetOutlook | None:
         return None
     paid = _paid(state, budget)
     if state.outcome is not None:
-        stopped = {c.seen_as for c in state.configs.values() if c.reason.startswith(USED_UP)}
-        held = "it has held" if not stopped else f"it has ended {counted(len(stopped), 'config')} early"
-        return BudgetOutlook(not stopped, f"budget: {paid}{held}")
+        return BudgetOutlook(True, f"budget: {paid}it has held")
     left, rest = seconds_left(state), max(0.0, ends - context.now)
     if left is None:
         return BudgetOutlook(None, f"budget: {paid}it is not known yet whether it will hold")
@@ -84,6 +90,17 @@ def budget_outlook(state: State, budget: Budget) -> BudgetOutlook | None:
         f"left until {bound}; configs whose epoch cannot end in it are stopped. It would hold "
         f"{_remedy(state, plan, budget, bound, left, rest)} (`cerebro what-if` simulates it)",
     )
+
+
+def ended_early(state: State, budget: Budget) -> str | None:
+    """How many configs the budget has stopped, and how they go on; ``None`` if none."""
+    stopped = {c.seen_as for c in state.configs.values() if c.reason.startswith(USED_UP)}
+    if not stopped or state.plan is None:
+        return None
+    known = [key for key in budget.model_dump(exclude_none=True) if key in EXTENDED]
+    extend = " ".join(["cerebro extend", state.plan.run, *(f"--budget {key}=MORE" for key in known)])
+    goes_on = "it goes on" if len(stopped) == 1 else "they go on"
+    return f"it has ended {counted(len(stopped), 'config')} early; {goes_on} by `{extend}`"
 
 
 def _paid(state: State, budget: Budget) -> str:

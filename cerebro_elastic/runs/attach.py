@@ -50,11 +50,18 @@ def known_record(
         yield record, spec
 
 
-def store_of(folder: RunFolder) -> StoreSettings:
-    """The store of the live run that has this folder. Raises ``RunError`` if others can have made it: they
-    would get this user's login, and commands signed with a key of theirs."""
+def store_of(folder: RunFolder) -> StoreSettings | None:
+    """The store of the live run that has this folder; ``None`` if it names none, as from its end on. Raises
+    ``RunError`` if others can have made it: they would get this user's login, and commands signed with a key
+    of theirs."""
+    if not folder.endpoint.exists():
+        return None
     check_own(folder.path)
-    return with_key(StoreSettings.at(folder.endpoint.read_text()), folder.run, folder.path.parent)
+    try:
+        endpoint = folder.endpoint.read_text()
+    except FileNotFoundError:  # the run has ended meanwhile
+        return None
+    return with_key(StoreSettings.at(endpoint), folder.run, folder.path.parent)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from cerebro_elastic.errors import CerebroError, RunError, did_you_mean
 from cerebro_elastic.reporting.results import leaderboard
 from cerebro_elastic.runs.folder import RunFolder, etcd_folder, home_of
 from cerebro_elastic.runs.owner import owns
-from cerebro_elastic.system.files import locate, write_text
+from cerebro_elastic.system.files import here, locate, write_text
 from cerebro_elastic.system.version import __version__
 
 Standing: TypeAlias = Literal["running", "ended", "stopped", "damaged"]
@@ -62,7 +62,7 @@ class RunSummary:
     tags: tuple[str, ...]
     """Its tags, sorted."""
     problem: str | None = None
-    """Why it is ``damaged``."""
+    """Why it is ``damaged``, or which of its files cannot be read."""
 
 
 def folders(home: str | Path | None = None) -> list[RunFolder]:
@@ -104,20 +104,25 @@ def summary(folder: RunFolder) -> RunSummary:
         spec = folder.read_spec()
         known = _values(folder, spec)
         state: Standing = "running" if running else "ended" if known["ended"] else "stopped"
-        local = locate(spec.storage).local
+        local, places, problem = locate(spec.storage).local, [folder.path], None
+        try:
+            places = places_of(folder, spec)
+        except CerebroError as error:
+            problem = f"its checkpoints are not counted: {error}"
         return RunSummary(
             run=folder.run,
             folder=str(folder.path),
-            project=spec.root,
+            project=here(spec.root),
             state=state,
             configs=known["configs"],
             metric=known["metric"],
             best=known["best"],
             best_config=known["best_config"],
-            bytes=sum(map(disk_bytes, places_of(folder, spec))),
+            bytes=sum(map(disk_bytes, places)),
             storage=None if local else spec.storage,
             changed=changed(folder),
             tags=tags_of(folder),
+            problem=problem,
         )
     except (CerebroError, OSError) as error:
         return RunSummary(
@@ -144,7 +149,7 @@ def places_of(folder: RunFolder, spec: Spec) -> list[Path]:
         return [own]
     others = [
         etcd_folder(run, own.parent),
-        *([project] if (project := own.parent / f"{run}.project") == Path(spec.root) else []),
+        *([project] if (project := own.parent / f"{run}.project") == Path(here(spec.root)) else []),
         *([Path(storage.path).resolve()] if storage.local and owns(folder, spec.storage) else []),
     ]
     others += [path.parent.resolve() for path in sorted(own.parent.glob(f"{run}.*/spec.json"))]

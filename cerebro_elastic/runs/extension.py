@@ -19,6 +19,7 @@ from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import RunError, brief, did_you_mean
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import Budget
+from cerebro_elastic.reporting.budget import EXTENDED, ended_early
 from cerebro_elastic.runs.attach import trainings_named
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results.result import RunResult
@@ -26,8 +27,6 @@ from cerebro_elastic.search.budgets import USED_UP
 from cerebro_elastic.search.halving import why_not_longer, why_not_more
 from cerebro_elastic.search.members import MemberSearch
 from cerebro_elastic.system.words import counted, for_reader, option
-
-_BUDGETS = sorted(Budget.model_fields.keys() - {"target", "price_per_node_hour"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +130,9 @@ def _check_wish(wish: Wish) -> None:
             f"{option('config', 'configs')} and {option('top')} choose configs that get more epochs: give "
             f"{option('epochs')} as well"
         )
-    unknown = sorted(wish.budget.keys() - set(_BUDGETS))
+    unknown = sorted(wish.budget.keys() - set(EXTENDED))
     if unknown:
-        raise RunError(f"{option('budget')} {unknown[0]}=...: {did_you_mean(unknown[0], _BUDGETS)}")
+        raise RunError(f"{option('budget')} {unknown[0]}=...: {did_you_mean(unknown[0], EXTENDED)}")
 
 
 def _longer_recipe(spec: Spec, wish: Wish) -> Recipe:
@@ -207,9 +206,10 @@ def _chosen(result: RunResult, wish: Wish, epochs: int) -> list[str]:
         best = [row.config for row in result.leaderboard if row.config in may and row.best is not None]
         may = best[: wish.top]
     if wish.epochs is not None and not may and epochs > result.spec.plan.epochs and wish.num is None:
+        early = ended_early(state, result.recipe.search.budget)
         raise RunError(
             f"no config of run {result.run!r} has come to its last epoch by itself: name those that are "
-            f"to go on by {option('config', 'configs')}"
+            f"to go on by {option('config', 'configs')}{f'; the budget: {early}' if early else ''}"
         )
     return [config.id for name in may for config in groups[name]]
 

@@ -20,7 +20,13 @@ from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import FolderInUse, RunError, did_you_mean
 from cerebro_elastic.recipes.fields import NAME_RULE, RUN_ID
-from cerebro_elastic.system.files import as_its_folder, disk_full_raised, private_folder, translated
+from cerebro_elastic.system.files import (
+    as_its_folder,
+    disk_full_raised,
+    note_place,
+    private_folder,
+    translated,
+)
 from cerebro_elastic.system.ownership import distrust_folder
 from cerebro_elastic.system.process import is_locked
 from cerebro_elastic.system.run_key import RunKey
@@ -112,9 +118,15 @@ class RunFolder:
         return read_journal(self.history) if self.history.exists() else []
 
     def read_spec(self) -> Spec:
-        """The run's spec. Raises ``RunError`` if its copy cannot be read."""
+        """The run's spec. What it names is looked for where this folder is now. Raises ``RunError`` if its
+        copy cannot be read."""
         try:
-            return decode(self.spec.read_bytes(), Spec)
+            spec = decode(self.spec.read_bytes(), Spec)
+            named, own = _named_in(spec), (self.path / "checkpoints", self.data, self.etcd)
+            # What a machine keeps that has joined the run has none of these.
+            if named is not None and any(place.is_dir() for place in own):
+                note_place(named, self.path.resolve())
+            return spec
         except (UnreadableValue, OSError) as exc:
             raise RunError(
                 f"{self.spec} is damaged: {exc}; restore it, or start the run anew with "
@@ -195,6 +207,14 @@ class RunFolder:
                     f"or another {option('home')}"
                 )
             return open(lock, "w", opener=as_its_folder)
+
+
+def _named_in(spec: Spec) -> Path | None:
+    """What the run's record calls its folder; ``None`` if nothing that it names lies there."""
+    own_data = spec.recipe.get("data", {}).get("url") is None
+    if spec.recipe.get("checkpoints") is None:
+        return Path(spec.storage)
+    return Path(spec.data).parent if own_data else None
 
 
 def _delete(paths: Iterable[Path]) -> None:

@@ -1,46 +1,90 @@
 """Which run owns a place of checkpoints. Runs of one id in several homes may name one place, and none of them
-may write to, or delete, those of another."""
+may write to, or delete, those of another.
+
+Without ``checkpoints`` in its recipe a run's folder is its place, wherever that is now: a copy has its own.
+Elsewhere the place names its owner, by a token that the folder has, too, and by the folder's path.
+"""
 
 from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from cerebro_elastic.errors import RunError, StorageError
+from cerebro_elastic.errors import CerebroError, RunError, StorageError
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.system.files import locate, read, redacted, translated, write, write_text
+from cerebro_elastic.system.files import (
+    create,
+    locate,
+    read,
+    redacted,
+    remove,
+    translated,
+    write,
+    write_text,
+)
 from cerebro_elastic.system.words import option
 
 _FILE = "owner"
 
 
 def refuse_others(storage: str, folder: RunFolder) -> None:
-    """Raise ``RunError`` unless the run in this folder may write to the place."""
-    if not owns(folder, storage):
-        raise RunError(
-            f"{redacted(storage)} has the checkpoints of another run of this id, in {_noted(storage)[1]}: "
-            f"choose another id with {option('run-id')}, or other `checkpoints` in the recipe; if that run "
-            "is gone for good, delete this place"
-        )
+    """Raise ``RunError`` unless the run in this folder may write to the place, and delete what is there."""
+    if owns(folder, storage):
+        return
+    token, path = _noted(storage)
+    advice = (
+        f"choose another id with {option('run-id')}, or other `checkpoints` in the recipe; if that run is "
+        "gone for good, delete this place"
+    )
+    raise RunError(
+        f"{redacted(storage)} has the checkpoints of another run of this id, in {path}: "
+        + (advice if token else f"{folder.path} has none of its own; name that run")
+    )
 
 
-def claim(storage: str, folder: RunFolder) -> None:
-    """Note in the folder and at the place that the place is of the run in this folder."""
+def claim(storage: str, folder: RunFolder) -> bool:
+    """Note in the folder and at the place that the place is of the run in this folder, which may have been
+    moved. Of several that begin at one moment, one gets it. Returns whether it had no owner. Raises as
+    ``refuse_others``."""
+    refuse_others(storage, folder)
     token = _token(folder) or uuid.uuid4().hex
     write_text(folder.owner, token)
+    file, text = locate(storage) / _FILE, f"{token} {folder.path}".encode()
     with translated(StorageError, f"cannot write to {redacted(storage)}"):
-        write(locate(storage) / _FILE, [f"{token} {folder.path}".encode()])
+        new = create(file, text)
+    refuse_others(storage, folder)
+    if not new and _noted(storage) != (token, str(folder.path)):
+        with translated(StorageError, f"cannot write to {redacted(storage)}"):
+            write(file, [text])
+    return new
+
+
+@contextmanager
+def claimed(storage: str, folder: RunFolder) -> Iterator[None]:
+    """Claim the place for a run that begins in the block, before anything is written there. If the block
+    fails, a place that had no owner has none again. Raises as ``claim``."""
+    new = claim(storage, folder)
+    try:
+        yield
+    except BaseException:
+        if new:
+            with suppress(CerebroError):
+                remove(locate(storage) / _FILE)
+        raise
 
 
 def owns(folder: RunFolder, storage: str) -> bool:
     """Whether the run in this folder, or put aside in it, may write to the place and delete it. A folder that
     was moved still owns it. A copy of one does not, nor does it own the folder that it was copied from."""
     token, path = _noted(storage)
-    if not token:
-        return not path or os.path.samefile(path, folder.path)
     # Not ``Path.exists``, which raises where this user may not look.
-    return token == _token(folder) and (path == str(folder.path) or not os.path.exists(path))
+    is_here = not path or (os.path.exists(path) and os.path.samefile(path, folder.path))
+    if not token:
+        return is_here
+    return token == _token(folder) and (is_here or not os.path.exists(path))
 
 
 def left_alone(storage: str) -> str:

@@ -120,9 +120,11 @@ class RecordedRun:
         if self.store is not None:
             return self._status_in(self.store)
         folder = self.folder
-        if folder.endpoint.exists() and not distrust_folder(folder.path):  # of others', the record is enough
+        trusted = folder.endpoint.exists() and not distrust_folder(folder.path)
+        settings = store_of(folder) if trusted else None  # of others' runs the record is enough
+        if settings is not None:
             try:
-                return self._status_in(replace(store_of(folder), patience=_PATIENCE))
+                return self._status_in(replace(settings, patience=_PATIENCE))
             except StoreUnavailable:
                 if folder.is_locked():
                     raise
@@ -281,7 +283,7 @@ class RecordedRun:
         ``RunError`` if others can have made its folder."""
         if self.store is not None:
             return self.store
-        return store_of(self.folder) if self.folder.endpoint.exists() else None
+        return store_of(self.folder)
 
     def live_place(self) -> tuple[str, StoreSettings]:
         """The run's id and its store. Raises ``RunError`` if the run is not live."""

@@ -17,7 +17,7 @@ from cerebro_elastic.reporting.tables import bytes_text, day_text
 from cerebro_elastic.runs.attach import record_in, with_key
 from cerebro_elastic.runs.catalog import changed, disk_bytes, folders, places_of
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.owner import left_alone, owns
+from cerebro_elastic.runs.owner import left_alone, owns, refuse_others
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.system.files import check_own, exists, locate, redacted, remove, sizes, translated
@@ -219,6 +219,7 @@ def pruning(result: RunResult, keep: Sequence[str], older_than: float | None = N
     if older_than is not None and time.time() - changed(folder) < older_than:
         return None
     _refuse_live(folder, "pruned")
+    refuse_others(result.spec.storage, folder)
     if result.view.state.outcome is None:
         raise RunError(
             f"run {result.run!r} has not ended, and needs its checkpoints to go on: only a run that has "

@@ -14,6 +14,7 @@ from cerebro_elastic.core.model.events import Event, LeaderChanged
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import BUILT_IN, packages_of, plugin_packages, plugin_points, users_file
+from cerebro_elastic.system.files import here
 from cerebro_elastic.system.source_code import code_digest, outside
 from cerebro_elastic.system.version import __version__
 from cerebro_elastic.worker.rendezvous.compatibility import (
@@ -77,7 +78,7 @@ def other_versions(spec: Spec, events: Iterable[Event]) -> list[str]:
 def _digest_here(spec: Spec, name: str) -> str:
     if name == PACKAGE:
         return package_digest()[:12]
-    file = users_file(name, Path(spec.root))
+    file = users_file(name, Path(here(spec.root)))
     return code_digest(file)[:12] if file else "missing"
 
 
@@ -97,7 +98,7 @@ def of_units(spec: Spec, recipe: Recipe) -> dict[str, str]:
 
 def _imported(spec: Spec) -> Iterator[str]:
     """The distributions of the packages that the user's code imports."""
-    root = Path(spec.root)
+    root = Path(here(spec.root))
     files = [file for name in spec.code if (file := users_file(name, root))]
     own = {"__future__", *sys.stdlib_module_names, *(Path(name).parts[0] for name in spec.code)}
     names = {name for file in files for name in outside(file).imports if not {name, f"{name}.py"} & own}

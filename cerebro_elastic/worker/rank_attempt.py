@@ -16,6 +16,7 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import GroupBroken, RanksApart, RankUnreachable
 from cerebro_elastic.store.ledger.nodes import NodeLedger
+from cerebro_elastic.system.files import here
 from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.task import Stopped
 from cerebro_elastic.worker import resources
@@ -253,7 +254,7 @@ class RankAttempt:
             self._announce_leaving()
             context.ledger.give_up(self.attempt)
         else:
-            failure = failure_of(self.attempt, context.identity.node, error, Path(context.spec.root))
+            failure = failure_of(self.attempt, context.identity.node, error, Path(here(context.spec.root)))
             context.metrics.ended(self.attempt, Outcome.FAILED)
             self._log.exception("failed", kind=failure.kind.value)
             context.ledger.fail(self.attempt, self._config, failure)

@@ -32,7 +32,10 @@ _LONGEST_REFUSAL = 1_500
 
 def serve(run: Run, allowance: Allowance, *, may_stop: bool = False) -> None:
     """Serve a run to an agent over standard input and output, until the agent closes them."""
-    anyio.run(_serve, server_of(Desk(run, allowance, may_stop)))
+    try:
+        anyio.run(_serve, server_of(Desk(run, allowance, may_stop)))
+    except* BrokenPipeError:  # the agent has gone without waiting for an answer
+        pass
 
 
 async def _serve(server: Server[Any]) -> None:

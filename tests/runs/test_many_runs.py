@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
@@ -19,12 +20,13 @@ from cerebro_elastic import Run
 from cerebro_elastic.cli import main
 from cerebro_elastic.cli.app import app
 from cerebro_elastic.cli.shapes import SHAPES
-from cerebro_elastic.errors import PrunedCheckpoint, RunError
+from cerebro_elastic.errors import PrunedCheckpoint, RunError, StorageError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.comparison import compare
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.prepare_run import check_project, write_spec
+from cerebro_elastic.system.files import locate, moved
 
 
 class Said(NamedTuple):
@@ -188,9 +190,11 @@ def test_all_that_is_a_runs_is_removed(result: RunResult, cerebro: Cerebro, tmp_
     elsewhere = tmp_path / "storage" / "first"
     elsewhere.mkdir(parents=True)
     (elsewhere / "state").write_text("x")
+    recipe = {**result.spec.recipe, "checkpoints": str(elsewhere.parent)}
     project = result.folder.path.with_name("first.project")  # Ray's copy
     project.mkdir()
-    write_spec(result.folder, replace(result.spec, storage=str(elsewhere), root=str(project)))
+    there = {"storage": str(elsewhere), "root": str(project)}
+    write_spec(result.folder, replace(result.spec, recipe=recipe, **there))
     user = again(result, "second")
     write_spec(user, replace(user.read_spec(), data=f"{result.folder.path}/data"))
     said = cerebro("rm", "first", "--yes")
@@ -269,7 +273,50 @@ def test_a_config_of_several_trainings_is_the_same_if_each_of_them_is(result: Ru
     assert same == [True, False]
 
 
-def test_a_run_of_another_project_with_the_same_name_is_refused(result: RunResult, tmp_path: Path) -> None:
+def test_copied_and_moved_homes_have_their_own_checkpoints(
+    result: RunResult, cerebro: Cerebro, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(moved.VARIABLE, "[]")
+    home, copy = result.folder.path.parent, tmp_path / "copy"
+    shutil.copytree(home, copy)
+    before = sorted(home.rglob("*"))
+    with pytest.raises(StorageError, match="one home is a copy of the other"):
+        Run.open("first", home=copy).prune(["winner"])
+    monkeypatch.setattr(moved, "_not_moved", set())  # as in a process that does not know the first home
+    assert "removes" in cerebro("prune", "first", "--keep", "winner", "--yes", "--home", str(copy)).out
+    assert sorted(home.rglob("*")) == before
+    shutil.copytree(copy / "first", copy / "second")
+    assert "name that run" in cerebro("prune", "second", "--yes", "--home", str(copy)).err
+
+    monkeypatch.setenv(moved.VARIABLE, "[]")
+    home.rename(tmp_path / "moved")
+    assert cerebro("verify", "first", "--home", str(tmp_path / "moved")).code == 0
+    best = Run.open("first", home=tmp_path / "moved").result.best
+    assert best.best_checkpoint is not None
+    assert locate(best.best_checkpoint.url).path.startswith(f"{tmp_path}/moved/first/")
+    joined = RunFolder(tmp_path / "joined" / "first")  # its checkpoints are where the record names them
+    joined.path.mkdir(parents=True)
+    shutil.copy(tmp_path / "moved" / "first" / "spec.json", joined.spec)
+    assert locate(joined.read_spec().storage).path == f"{tmp_path}/moved/first"
+    # What was beside the home is looked for where it was, or where it was moved to with it.
+    assert moved.here(str(tmp_path / "data")) == str(tmp_path / "data")
+
+
+def test_a_run_whose_checkpoints_cannot_be_looked_at_is_listed(
+    result: RunResult, cerebro: Cerebro, tmp_path: Path
+) -> None:
+    (tmp_path / "storage" / "first" / "owner").mkdir(parents=True)  # no file that could be read
+    recipe = {**result.spec.recipe, "checkpoints": str(tmp_path / "storage")}
+    write_spec(result.folder, replace(result.spec, recipe=recipe, storage=str(tmp_path / "storage/first")))
+    said = cerebro("runs").out
+    assert "2 finished" in said
+    assert "first: its checkpoints are not counted: cannot read" in said
+
+
+def test_a_run_of_another_project_with_the_same_name_is_refused(
+    result: RunResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(moved.VARIABLE, "[]")
     other = tmp_path / "other"
     other.mkdir()
     values = dict(result.spec.recipe)
@@ -280,3 +327,4 @@ def test_a_run_of_another_project_with_the_same_name_is_refused(result: RunResul
     assert str(other) in str(caught.value)
     write_spec(result.folder, replace(result.spec, root=str(tmp_path / "moved away")))
     check_project(result.folder, load_recipe(values, root=other))
+    assert moved.here(f"{tmp_path}/moved away/models.py") == f"{other}/models.py"

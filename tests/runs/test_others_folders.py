@@ -12,6 +12,7 @@ from cerebro_elastic.core.model.events import RunOpened
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.front_end.live_page.access import kept_token
+from cerebro_elastic.runs.attach import store_of
 from cerebro_elastic.runs.folder import RunFolder, find_run
 from cerebro_elastic.runs.results.result import RunResult, check_here
 from cerebro_elastic.runs.run import Run
@@ -123,3 +124,12 @@ def test_a_token_that_others_can_have_written_is_not_used(tmp_path: Path) -> Non
     (file,) = tmp_path.iterdir()
     file.chmod(0o666)
     assert kept_token(tmp_path) != token
+
+
+def test_a_run_that_ends_while_it_is_looked_at_is_not_live(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(tmp_path / "job")
+    folder.path.mkdir()
+    monkeypatch.setattr(type(folder.endpoint), "exists", lambda _path: True)  # it was there a moment ago
+    assert store_of(folder) is None

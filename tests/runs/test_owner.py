@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.runs import owner
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.owner import claim, owns, refuse_others
-from cerebro_elastic.system.files import write_text
+from cerebro_elastic.runs.owner import claim, claimed, owns, refuse_others
+from cerebro_elastic.system.files import Place, create, write_text
 
 
 def test_a_place_is_of_the_folder_that_claimed_it_also_if_that_was_moved(tmp_path: Path) -> None:
@@ -41,7 +42,46 @@ def test_a_place_that_is_the_folder_itself_is_the_folders(tmp_path: Path) -> Non
     assert owns(folder, str(folder.path))
 
 
-def test_a_copy_of_a_run_does_not_own_the_folder_that_it_was_copied_from(tmp_path: Path) -> None:
+def test_of_two_that_begin_at_one_moment_one_has_the_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (RunFolder(tmp_path / home / "job") for home in ("one", "other"))
+    for folder in (one, other):
+        folder.path.mkdir(parents=True)
+    place = str(tmp_path / "kept" / "job")
+
+    def late(file: Place, data: bytes) -> bool:
+        monkeypatch.undo()
+        claim(place, one)
+        return create(file, data)
+
+    monkeypatch.setattr(owner, "create", late)
+    with pytest.raises(RunError, match="another run of this id"):
+        claim(place, other)
+    assert owns(one, place)
+    with pytest.raises(ZeroDivisionError), claimed(place, one):
+        raise ZeroDivisionError
+    assert owns(one, place), "it was its own before"
+    assert not owns(other, place)
+    with pytest.raises(ZeroDivisionError), claimed(str(tmp_path / "kept" / "new"), one):
+        raise ZeroDivisionError
+    assert not (tmp_path / "kept" / "new" / "owner").exists()
+
+
+def test_a_moved_run_takes_its_claim_along_and_a_link_is_no_copy(tmp_path: Path) -> None:
+    one, moved, place = RunFolder(tmp_path / "a/job"), RunFolder(tmp_path / "b/job"), str(tmp_path / "kept")
+    one.path.mkdir(parents=True)
+    claim(place, one)
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    assert owns(RunFolder(tmp_path / "link" / "job"), place)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    shutil.rmtree(tmp_path / "a")
+    claim(place, moved)
+    shutil.copytree(tmp_path / "b", tmp_path / "a")
+    assert (owns(moved, place), owns(one, place)) == (True, False)
+
+
+def test_a_run_in_its_own_folder_does_not_own_another_folder(tmp_path: Path) -> None:
     one, other = (RunFolder(tmp_path / home / "job") for home in ("one", "other"))
     for folder in (one, other):
         folder.path.mkdir(parents=True)

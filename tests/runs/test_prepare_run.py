@@ -44,7 +44,7 @@ def test_paths_start_in_the_recipes_folder_and_runs_keep_apart(
     def no_answer(*_: object) -> None:
         raise StorageError("no answer")
 
-    monkeypatch.setattr(prepare_run, "claim", no_answer)
+    monkeypatch.setattr(prepare_run, "claimed", no_answer)
     other = run_folder("another", elsewhere / "runs")
     with other.locked(), pytest.raises(StorageError):
         new_spec(other, load_recipe(project / "recipe.yaml"), Watcher())

@@ -223,5 +223,6 @@ def test_it_is_said_whether_a_budget_will_hold_and_what_to_change() -> None:
     }
     early = budget_outlook(replace(RunView(events).state, configs=trainings), Budget(hours=1))
     assert early is not None
-    assert early.text == "budget: it has ended 1 config early", "a config with three trainings is one"
+    assert "it has ended 1 config early; it goes on by `cerebro extend" in early.text, "of three trainings"
+    assert early.text.endswith("--budget hours=MORE`")
     assert budget_outlook(State(), Budget(hours=1)) is None

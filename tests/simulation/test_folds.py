@@ -117,6 +117,18 @@ def test_more_seeds_for_the_best() -> None:
     assert [done.state.plan.seed_of(r) for r in range(2)] != [0, 0] if done.state.plan else False
 
 
+def test_rounds_of_seeds_keep_the_nodes_busy() -> None:
+    ratios = []
+    for configs, nodes in ((4, 3), (6, 4), (8, 2), (8, 4), (12, 3)):
+        recipe = recipe_of(configs, partitions=4, nodes=nodes, repeats={"min": 1, "max": 5})
+        plan = plan_of(recipe, "seeds", 4, 1)
+        done = simulate_plan(recipe, plan, Times(usual=10.0), toy_curves(recipe, plan))
+        known = gap(done.state)
+        assert known is not None
+        ratios.append(done.seconds / known.bound)
+    assert sum(ratios) / len(ratios) <= 1.02, ratios
+
+
 def test_a_config_begins_with_all_of_its_trainings_in_one_event() -> None:
     shape: dict[str, Any] = {"validation": {"folds": 3, "early_stop": False}, "repeats": {"min": 2, "max": 3}}
     done = simulated(configs=3, **shape)

@@ -37,6 +37,7 @@ from cerebro_elastic.runs.start.prepare_run import (
 )
 from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.store.ledger.operators import OperatorLedger
+from cerebro_elastic.system.files import here
 from cerebro_elastic.system.words import counted, option, some_of
 from cerebro_elastic.worker.rendezvous.compatibility import changed_code
 
@@ -174,7 +175,7 @@ def resume_failed(run: Run, configs: Sequence[str], by: str) -> list[str]:
         names = failed_configs(run.id, record.state(), configs)
         other = changed_code(spec, package=False) if run.store is None else ()
         # The user's files that are here, but not as the run has them.
-        if changed := [name for name in other if users_file(name, Path(spec.root))]:
+        if changed := [name for name in other if users_file(name, Path(here(spec.root)))]:
             raise RunError(
                 f"{', '.join(changed)} has changed since run {run.id!r} was started, and its processes go on "
                 "with what they have imported: stop the run, and then have the configs tried again"

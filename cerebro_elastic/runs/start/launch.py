@@ -22,7 +22,7 @@ from cerebro_elastic.runs.attach import record_in, with_key
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed, RunCallback
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.logging.loggers import check_installed
-from cerebro_elastic.runs.owner import left_alone, owns
+from cerebro_elastic.runs.owner import claim, left_alone, owns, refuse_others
 from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult, has_ended
 from cerebro_elastic.runs.results.test_set import measure_winner
@@ -144,6 +144,7 @@ class Launch:
                     watcher.say(text)
                 return CallbackCaller(self.callbacks, folder.history)
         if spec is not None:
+            refuse_others(spec.storage, folder)
             check_code(spec, state, self.agrees, self.retried)
         if self.store is not None:
             check_store(self.store, folder.run, known=spec is not None)
@@ -159,7 +160,10 @@ class Launch:
             check = stack.enter_context(BackgroundCheck(folder, watcher.say, of_host))
             former = RunFolder(folder.former) if self.fresh else None
             reusable = noting(folder, self.reuse, watcher.say, former)
-            spec = spec or new_spec(folder, self.recipe, watcher, check.preflight, reusable)
+            if spec is None:
+                spec = new_spec(folder, self.recipe, watcher, check.preflight, reusable)
+            elif spec.recipe.get("checkpoints") is not None:
+                claim(spec.storage, folder)  # it may have been moved
             if delete_former is not None:
                 self._delete_elsewhere(spec, watcher)
                 delete_former()

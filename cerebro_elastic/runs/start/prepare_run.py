@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -25,7 +25,7 @@ from cerebro_elastic.recipes import Recipe, differences
 from cerebro_elastic.runs.attach import record_in
 from cerebro_elastic.runs.folder import RunFolder, how_to_retry
 from cerebro_elastic.runs.from_recipe import first_hparams, make_search, plan_of
-from cerebro_elastic.runs.owner import claim, refuse_others
+from cerebro_elastic.runs.owner import claimed, refuse_others
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.results.result import has_ended, is_made
 from cerebro_elastic.runs.start.preflight import PreflightResult, preflight
@@ -34,7 +34,7 @@ from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.runs.versions import other_code
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
-from cerebro_elastic.system.files import locate, private_folder, redacted, write_text
+from cerebro_elastic.system.files import here, locate, note_folder, private_folder, redacted, write_text
 from cerebro_elastic.system.version import __version__
 from cerebro_elastic.system.words import counted, for_reader, option
 from cerebro_elastic.worker.rendezvous.compatibility import PACKAGE, package_digest
@@ -83,10 +83,13 @@ def check_project(folder: RunFolder, recipe: Recipe) -> None:
     if not folder.spec.exists():
         return
     try:
-        theirs = Path(folder.read_spec().root)
+        theirs = Path(here(folder.read_spec().root))
     except RunError:  # reported later, or deleted by --fresh
         return
-    if not theirs.is_dir() or theirs.samefile(recipe.root):
+    if not theirs.is_dir():
+        note_folder(theirs, recipe.root)
+        return
+    if theirs.samefile(recipe.root):
         return
     rm = for_reader(f"`cerebro rm {folder.run}`", f"Run.open({folder.run!r}).remove()")
     raise RunError(
@@ -199,10 +202,9 @@ def new_spec(
         storage=_storage(recipe, folder),
         version=__version__,
     )
-    spec = with_reusable(spec, recipe)
-    if recipe.checkpoints is not None:
-        claim(spec.storage, folder)  # before the run is there: one that goes on claims nothing
-    write_spec(folder, spec)
+    with claimed(spec.storage, folder) if recipe.checkpoints is not None else nullcontext():
+        spec = with_reusable(spec, recipe)
+        write_spec(folder, spec)
     return spec
 
 

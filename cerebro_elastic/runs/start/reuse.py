@@ -130,7 +130,7 @@ class _Search:
             self.why_not[name] = found
         try:
             theirs = folder.read_spec()
-            if theirs.root == self.spec.root:
+            if files.here(theirs.root) == self.spec.root:
                 self.why_not[name] = found
             if (why := distrust_folder(folder.path)) is not None:
                 raise RunError(f"{folder.path} {why}")
@@ -325,8 +325,11 @@ def _nothing_left_behind(storage: str, chains: Iterable[_Chain]) -> Iterator[Non
 
 def delete_all_but_reused(storage: str, spec: Spec) -> None:
     """Delete the checkpoints and logs in ``storage`` that the run of ``spec``, which has not begun, does not
-    take over."""
-    steps = read_reusable(spec).steps.values() if storage == spec.storage else ()
+    take over; all, if that is elsewhere."""
+    if storage != spec.storage:
+        files.remove(locate(storage))
+        return
+    steps = read_reusable(spec).steps.values()
     own = {PurePosixPath(visit.output.url).parent.name for visits in steps for visit in visits}
     for kind in ("checkpoints", "logs"):
         place = locate(f"{storage}/{kind}")
@@ -469,6 +472,7 @@ def _here(visit: Visit, moved: Mapping[str, str]) -> Visit:
     """The visit with the places where its files are now."""
 
     def place(url: str) -> str:
+        url = files.here(url)
         for before, after in moved.items():
             if url.startswith(f"{before}/"):
                 return after + url.removeprefix(before)

@@ -17,6 +17,7 @@ from cerebro_elastic.reporting.results import ConfigResult, why_no_value
 from cerebro_elastic.runs.folder import find_run
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.search.criterion import criteria_of
+from cerebro_elastic.system.files import here
 
 
 def resolve_warm_start(recipe: Recipe, home: Path) -> Recipe:
@@ -54,7 +55,7 @@ def _start(recipe: Recipe, start: Start, home: Path) -> Mapping[str, Any]:
         )
     ref = row.best_checkpoint
     return {
-        "checkpoint": ref.url,
+        "checkpoint": here(ref.url),
         "digest": ref.digest,
         "bytes": ref.bytes,
         "epoch": row.best_epoch,

@@ -13,11 +13,15 @@ from cerebro_elastic.system.files.listing import is_hidden as is_hidden
 from cerebro_elastic.system.files.listing import literal_folder as literal_folder
 from cerebro_elastic.system.files.listing import sizes as sizes
 from cerebro_elastic.system.files.listing import sizes_through_links as sizes_through_links
+from cerebro_elastic.system.files.moved import here as here
+from cerebro_elastic.system.files.moved import note_folder as note_folder
+from cerebro_elastic.system.files.moved import note_place as note_place
 from cerebro_elastic.system.files.operations import FileChunks as FileChunks
 from cerebro_elastic.system.files.operations import append as append
 from cerebro_elastic.system.files.operations import chunks as chunks
 from cerebro_elastic.system.files.operations import content as content
 from cerebro_elastic.system.files.operations import copy as copy
+from cerebro_elastic.system.files.operations import create as create
 from cerebro_elastic.system.files.operations import exists as exists
 from cerebro_elastic.system.files.operations import is_folder as is_folder
 from cerebro_elastic.system.files.operations import open_buffered as open_buffered

@@ -109,6 +109,43 @@ def _write_s3(place: Place, data: Iterable[Chunk], hashing: Hashing) -> Content:
         raise
 
 
+def create(place: Place, data: bytes) -> bool:
+    """Write a small file unless there is one of its name. Returns whether this process has written it. Of
+    several that write it at one moment exactly one has, where the storage can do that: local disks and
+    network mounts can, S3 can, and what neither knows ``If-None-Match`` nor has links may let all of them."""
+    if not place.local:
+        return bool(attempt(place, lambda fs: _create(fs, place.path, data)))
+    make_folder(os.path.dirname(place.path))
+    temporary = f"{place.path}.{_this_machine()}-{uuid.uuid4().hex}.tmp"
+    with faults_raised(place):
+        try:
+            with open(temporary, "xb", opener=as_its_folder) as file:
+                file.write(data)
+            try:
+                os.link(temporary, place.path)  # whole, or not at all
+            except (PermissionError, NotImplementedError):  # a file system without links
+                with open(place.path, "xb", opener=as_its_folder) as file:
+                    file.write(data)
+        except FileExistsError:
+            return False
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+    return True
+
+
+def _create(fs: FileSystem, path: str, data: bytes) -> bool:
+    if is_s3(fs):
+        from cerebro_elastic.system.files import s3
+
+        return s3.create(fs, path, data)
+    try:
+        fs.pipe_file(path, data, mode="create")
+    except FileExistsError:
+        return False
+    return True
+
+
 def copy(source: Place, target: Place) -> None:
     """Have the file ``source``, which never changes, as ``target``, too: by a link where both are on one
     local disk. It replaces what is there."""

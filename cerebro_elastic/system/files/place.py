@@ -34,6 +34,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from cerebro_elastic.errors import CerebroError, DiskFull, MissingExtra, StorageError, brief
 from cerebro_elastic.registry import install_extra
+from cerebro_elastic.system.files.moved import here
 
 PATIENCE = 60.0
 """Seconds after which an operation that fails is not tried again."""
@@ -71,15 +72,15 @@ class Place:
 
 
 def locate(url: str) -> Place:
-    """The place of ``url``; a path without a protocol is local. Listings are not cached: other
-    processes write there too."""
+    """The place of ``url``; a path without a protocol is local, and is looked for ``here``. Listings are not
+    cached: other processes write there too."""
     options: dict[str, Any] = {"use_listings_cache": False}
     if url.startswith(("s3://", "s3a://")):
         from cerebro_elastic.system.files import s3
 
         options |= s3.options()
     fs, path = fsspec.core.url_to_fs(url, **options)
-    return Place(_tuned(fs), path)
+    return Place(_tuned(fs), here(path) if isinstance(fs, LocalFileSystem) else path)
 
 
 @contextmanager

@@ -219,6 +219,20 @@ class Upload:
         return {"Bucket": bucket, "Key": key}
 
 
+def create(fs: Any, path: str, data: bytes) -> bool:
+    """Write an object unless there is one of its name; returns whether it was written."""
+    bucket, key, _ = fs.split_path(path)
+    try:
+        fs.call_s3("put_object", Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
+    except Exception as exc:
+        answers = (getattr(link, "response", None) for link in causes(exc))
+        codes = {a.get("Error", {}).get("Code") for a in answers if isinstance(a, Mapping)}
+        if not codes & {"PreconditionFailed", "ConditionalRequestConflict"}:
+            raise
+        return False
+    return True
+
+
 def _parts(data: Iterable[Chunk], sha256: Sha256) -> Iterator[tuple[bytes, bool]]:
     """``data`` in parts of the sizes that S3 wants, each with whether it is the last."""
     buffer, number = bytearray(), 0

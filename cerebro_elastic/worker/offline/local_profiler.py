@@ -152,7 +152,7 @@ def profile_on_rank(spec: str, cache: str, scratch: str, config: str, strategy: 
         raise
     except (Exception, SystemExit) as error:  # whatever the user's code raises
         attempt = Attempt(unit, "here", 0, 0, strategy=by)
-        failure = failure_of(attempt, "here", error, Path(decode(spec, Spec).root))
+        failure = failure_of(attempt, "here", error, Path(files.here(decode(spec, Spec).root)))
         reason = refusal_of(attempt, error) or f"its profile failed: {failure.story}"
         return encode(StrategyCost(profiled.id, by, refusal=reason))
     finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.registry import users_file
+from cerebro_elastic.system.files import here
 from cerebro_elastic.system.source_code import OF_FILE, OF_VARIABLE, code_digest, files_in
 from cerebro_elastic.system.version import __version__
 
@@ -34,7 +35,7 @@ def check_compatible(spec: Spec, *, package: bool = False) -> None:
             f"run {run!r} was started by cerebro-elastic {spec.version}, this is {__version__}: "
             "install the same version on all machines of a run"
         )
-    root = Path(spec.root)
+    root = Path(here(spec.root))
     if not root.is_dir():
         raise RunError(
             f"run {run!r} imports its modules from {root}, which is not on this machine: put the "
@@ -63,7 +64,7 @@ def changed_code(spec: Spec, *, package: bool = True) -> list[str]:
     besides; ``PACKAGE`` is looked at on request. What the code reads is not looked at: a variable may be
     another in each process. Nor is a module that is installed elsewhere, outside the project: it may have
     another path here."""
-    root = Path(spec.root)
+    root = Path(here(spec.root))
 
     def differs(name: str, digest: str) -> bool:
         if name.startswith((OF_VARIABLE, OF_FILE)) or name.endswith("/"):
@@ -76,9 +77,9 @@ def changed_code(spec: Spec, *, package: bool = True) -> list[str]:
         return code_digest(file) != digest
 
     folders = [row for row in spec.code.items() if row[0].endswith("/")]
-    here = {name for folder, patterns in folders for name, _ in files_in(folder, patterns, root)}
+    found = {name for folder, patterns in folders for name, _ in files_in(folder, patterns, root)}
     changed = [name for name, digest in spec.code.items() if differs(name, digest)]
-    return [*changed, *sorted(here - spec.code.keys())]
+    return [*changed, *sorted(found - spec.code.keys())]
 
 
 @functools.cache

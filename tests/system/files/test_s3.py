@@ -22,6 +22,7 @@ from cerebro_elastic.system.files import (
     Place,
     chunks,
     content,
+    create,
     digest,
     exists,
     in_a_hurry,
@@ -316,6 +317,12 @@ def test_parts_and_chunks_are_on_their_way_together(place: Place, monkeypatch: p
     two_parts_three_chunks = [PART] * 10
     assert write(place, two_parts_three_chunks) == digest(two_parts_three_chunks)
     assert content(place) == digest(two_parts_three_chunks)
+
+
+def test_a_file_is_created_once(s3: BadProxy, tmp_path: Path) -> None:  # noqa: ARG001
+    for url in ("s3://bucket/owner", str(tmp_path / "owner")):
+        assert [create(locate(url), text) for text in (b"one", b"other")] == [True, False]
+        assert read(locate(url)) == b"one"
 
 
 def test_small_files_are_one_request(s3: BadProxy, place: Place) -> None:
