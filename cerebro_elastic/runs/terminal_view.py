@@ -80,7 +80,7 @@ class TerminalView:
         self._last_nodes: dict[str, str] = {}
         self._missing: list[str] = []
         self._has_begun = False
-        self._leader = ""
+        self._leader: str | None = None
         self._known_failures: dict[str, str] = {}
         self._before = State()
         self._closed = False
@@ -133,7 +133,7 @@ class TerminalView:
         mark = None if isinstance(event, UnitsReused) else mark_of(event, self._before)
         line = None if mark is None else mark.text
         if isinstance(event, LeaderChanged):
-            line = line if event.leader not in ("", self._leader) else None
+            line = line if event.leader not in (None, self._leader) else None
             self._leader = event.leader or self._leader
         for story, unit in self._known_failures.items():
             line = line and line.replace(story, f"the same as {unit}")
