@@ -121,7 +121,7 @@ def test_a_run_survives_everything_that_one_machine_can_do_to_it(project: Path) 
         os.kill(processes_of(STORMY, "node=node-1")[0], signal.SIGKILL)
         output, _ = third.communicate(timeout=DEADLINE)
         assert third.returncode == 0, output
-        assert "node-1 left" in output
+        assert "node-1 was lost" in output
         assert "node-1 was killed (SIGKILL); to be started anew in 1 s" in output
 
     result = cerebro_elastic.Run.open(STORMY, home=project / "runs").result

@@ -31,6 +31,7 @@ from cerebro_elastic.runs.results.output_checks import check_export, check_repor
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.runs.versions import other_code
+from cerebro_elastic.system.files import moved
 from cerebro_elastic.system.version import __version__
 from cerebro_elastic.worker.rendezvous.compatibility import PACKAGE, package_digest
 
@@ -148,7 +149,10 @@ def test_the_code_that_made_a_run_and_that_here_are_named(
     assert bool(texts) == bool(words)
 
 
-def test_a_replay_that_differs_says_which_code_made_the_run(run: RunResult, tmp_path: Path) -> None:
+def test_a_replay_that_differs_says_which_code_made_the_run(
+    run: RunResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(moved.VARIABLE, "[]")
     shutil.copytree(run.folder.path, tmp_path / run.run)
     folder, plan = RunFolder(tmp_path / run.run), replace(run.spec.plan, seed=4)
     write_spec(folder, replace(run.spec, plan=plan, code={**run.spec.code, PACKAGE: "0" * 64}))

@@ -383,3 +383,4 @@ def test_an_upload_that_is_not_received_is_given_up(monkeypatch: pytest.MonkeyPa
         place = locate("s3://bucket/file")
         with pytest.raises(StorageError, match="cannot be reached"):
             write(place, [bytes(1 << 20)] * 8)
+    S3FileSystem.clear_instance_cache()  # other tests have another endpoint
