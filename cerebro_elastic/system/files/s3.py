@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 
 import aiohttp.connector
@@ -222,14 +223,19 @@ class Upload:
 def create(fs: Any, path: str, data: bytes) -> bool:
     """Write an object unless there is one of its name; returns whether it was written."""
     bucket, key, _ = fs.split_path(path)
+    put = partial(fs.call_s3, "put_object", Bucket=bucket, Key=key, Body=data)
     try:
-        fs.call_s3("put_object", Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
+        put(IfNoneMatch="*")
     except Exception as exc:
         answers = (getattr(link, "response", None) for link in causes(exc))
         codes = {a.get("Error", {}).get("Code") for a in answers if isinstance(a, Mapping)}
-        if not codes & {"PreconditionFailed", "ConditionalRequestConflict"}:
+        if codes & {"PreconditionFailed", "ConditionalRequestConflict"}:
+            return False
+        if "NotImplemented" not in codes:  # as a storage answers that does not know the header
             raise
-        return False
+        if fs.exists(path):
+            return False
+        put()
     return True
 
 
