@@ -20,11 +20,11 @@ from functools import partial
 from typing import Any
 
 import aiohttp.connector
-import botocore.handlers
 import botocore.retries.standard
 import botocore.retryhandler
 import botocore.utils
 import fsspec.config
+from aiobotocore.httpsession import AIOHTTPSession
 from aiohttp import AddrInfoType
 from botocore.exceptions import (
     BotoCoreError,
@@ -42,8 +42,6 @@ from cerebro_elastic.system.files.place import StorageFault, chance
 
 for _module in (botocore.retryhandler, botocore.retries.standard, botocore.utils, aiohttp.connector):
     vars(_module)["random"] = chance
-# It has uploads wait for a permission to send, and aiohttp waits for that without a limit.
-botocore.handlers.BUILTIN_HANDLERS.remove(("before-call.s3", botocore.handlers.add_expect_header))
 _backoff = botocore.retries.standard.ExponentialBackoff.__init__
 _backoff.__defaults__ = tuple(chance.random if it is random.random else it for it in _backoff.__defaults__)
 
@@ -58,10 +56,19 @@ def _socket(address: AddrInfoType) -> socket.socket:
     return opened
 
 
+class _Session(AIOHTTPSession):  # type: ignore[misc]  # aiobotocore has no types
+    """Has no upload wait for the server's permission to send: aiohttp waits for that without a limit."""
+
+    async def send(self, request: Any) -> Any:
+        request.headers.pop("Expect", None)
+        return await super().send(request)
+
+
 _CLIENT = {
     "connect_timeout": 10,
     "read_timeout": 30,
     "connector_args": {"socket_factory": _socket},
+    "http_session_cls": _Session,
     # Each request, also a part of an upload; s3fs and botocore by default make up to 25 tries of one.
     "retries": {"mode": "standard", "total_max_attempts": 3},
 }
