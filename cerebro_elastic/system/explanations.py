@@ -26,7 +26,7 @@ def explain_error(error: BaseException, root: Path) -> str:
     if isinstance(error, CerebroError):
         return str(error)
     text = _COLOURS.sub("", str(error)) or "without a message"
-    if isinstance(error, EOFError) or type(error).__name__ == "BdbQuit":
+    if text == "EOF when reading a line" or type(error).__name__ == "BdbQuit":
         text = f"{text} (nobody can type here: remove breakpoint() and input() from the code)"
     frames = [
         f"\n  {name}:{frame.lineno} in {frame.name}: {frame.line}"

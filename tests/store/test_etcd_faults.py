@@ -88,18 +88,27 @@ def test_a_watch_outlives_cut_connections(
         assert watch.next(timeout=0) is None
 
 
+@pytest.mark.parametrize("others", [0, 500])
 def test_a_watch_finds_out_that_its_stream_is_deaf(
-    connect: Connect, etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
+    connect: Connect, etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str, others: int
 ) -> None:
+    """However much others have written meanwhile, of which the watch sees nothing."""
     way = proxy(etcd.settings.endpoints[0])
     start = put(direct, store_prefix + "x", b"0")
     with closing(connect(way.settings(patience=1.0))) as store, store.watch(store_prefix, start) as watch:
         assert expect(watch).revision == start
+        for _ in range(others):
+            put(direct, f"{store_prefix.rstrip('/')}-other")
+        way.drop()
+        assert store.get(store_prefix + "x") is not None
+        assert watch.next(timeout=0.2) is None  # it has a new stream
         way.swallow = True
-        put(direct, store_prefix + "x", b"1")
+        written = put(direct, store_prefix + "x", b"1")
         assert watch.next(timeout=0.1) is None
         way.swallow = False
-        assert expect(watch).revision == start + 1
+        batch = watch.next(timeout=10.0)
+        assert batch is not None
+        assert batch.revision == written
 
 
 @pytest.mark.parametrize("most", [0, 2000], ids=["silence", "larger answers are lost"])
@@ -438,11 +447,11 @@ def test_a_watch_over_a_slow_network_catches_up(
     """gRPC limits the time of a whole message, and the first has all that the watch is behind."""
     if driver == "gateway":
         pytest.skip("HTTP limits the silence within a message")
-    revisions = [put(direct, store_prefix + "x", bytes(1000)) for _ in range(200)]
+    revisions = [put(direct, store_prefix + "x", bytes(1000)) for _ in range(300)]
     way = proxy(etcd.settings.endpoints[0])
     way.rate = 120_000.0
     with (
-        closing(connect(way.settings(patience=2.0))) as store,
+        closing(connect(way.settings(patience=3.0))) as store,
         store.watch(store_prefix, revisions[0]) as watch,
     ):
         assert [expect(watch).revision for _ in revisions] == revisions

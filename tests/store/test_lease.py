@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -12,7 +13,7 @@ from cerebro_elastic.errors import StoreRefused, StoreUnavailable
 from cerebro_elastic.store.client.base import Put
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.client.lease import LeaseDeadline, LeaseKeeper
+from cerebro_elastic.store.client.lease import LeaseDeadline, LeaseKeeper, PacketCheck
 from support.memory_store import MemoryStore
 from support.store_contract import SOON, put
 
@@ -108,6 +109,29 @@ def test_an_unreachable_store_is_retried_until_the_deadline(fault: Exception) ->
         store.fault = None
         assert store.renewed.acquire(timeout=SOON)
         assert not keeper.lost.is_set()
+
+
+def test_a_store_that_is_slow_loses_no_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease of 10 s is renewed in time though each exchange takes 15 s: its packets come through."""
+    now, problems, exchanged = 0.0, list[StoreUnavailable](), threading.Semaphore(0)
+    monkeypatch.setattr("cerebro_elastic.store.client.lease.time", SimpleNamespace(monotonic=lambda: now))
+
+    def exchange() -> None:
+        nonlocal now
+        began.wait(SOON)
+        now += 0.015
+        try:
+            check()
+        except StoreUnavailable as error:
+            problems.append(error)
+        exchanged.release()
+
+    began = threading.Event()
+    with closing(PacketCheck(exchange, ttl=0.01)) as check:
+        began.set()
+        for _ in range(3):
+            assert exchanged.acquire(timeout=SOON)
+    assert not problems
 
 
 def test_revoke_twice_and_after_the_loss() -> None:

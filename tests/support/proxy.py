@@ -22,6 +22,7 @@ class Bad(Enum):
     BROKEN = 500
     EXPIRED = 400
     FORBIDDEN = 403
+    NOT_IMPLEMENTED = 501
     QUOTA = 507
     CLEARED = 404
     HANG = "no answer"
@@ -37,6 +38,7 @@ _CODES = {
     Bad.BROKEN: "InternalError",
     Bad.EXPIRED: "ExpiredToken",
     Bad.FORBIDDEN: "AccessDenied",
+    Bad.NOT_IMPLEMENTED: "NotImplemented",
     Bad.QUOTA: "XMinioStorageFull",
     Bad.CLEARED: "NoSuchUpload",
 }
@@ -44,13 +46,15 @@ _CODES = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A client's request: the ``path`` with its query, and the access key id of its signature."""
+    """A client's request: the ``path`` with its query, and the access key id of its signature. One that
+    ``creates`` writes only what is not there yet."""
 
     number: int
     method: str
     path: str
     key: str
     body: bytes = field(repr=False)
+    creates: bool
 
 
 Plan: TypeAlias = Callable[[Request], Bad | None]
@@ -103,9 +107,9 @@ class BadProxy:
         self.requests.clear()
         self.served.clear()
 
-    def judge(self, method: str, path: str, key: str, body: bytes) -> Bad | None:
+    def judge(self, method: str, path: str, key: str, body: bytes, creates: bool) -> Bad | None:
         with self._lock:
-            request = Request(len(self.requests), method, path, key, body)
+            request = Request(len(self.requests), method, path, key, body, creates)
             self.requests.append(request)
             return self.plan(request)
 
@@ -139,7 +143,7 @@ def _handler(proxy: BadProxy) -> type[BaseHTTPRequestHandler]:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             key = self.headers.get("Authorization", "").partition("Credential=")[2].partition("/")[0]
             released = proxy.released
-            bad = proxy.judge(self.command, self.path, key, body)
+            bad = proxy.judge(self.command, self.path, key, body, "If-None-Match" in self.headers)
             if bad in _CODES:
                 self.answer(int(bad.value), _CODES[bad])
             elif bad is Bad.HANG:

@@ -80,6 +80,7 @@ def test_ours_explain_themselves(tmp_path: Path) -> None:
 @pytest.mark.parametrize("error", [BdbQuit(), EOFError("EOF when reading a line")])
 def test_code_that_waits_for_the_keyboard_is_explained(error: Exception, tmp_path: Path) -> None:
     assert "remove breakpoint() and input() from the code" in explain_error(error, tmp_path)
+    assert "input()" not in explain_error(EOFError("Ran out of input"), tmp_path), "a file was cut off"
 
 
 def test_of_a_long_message_the_beginning_is_shown_and_the_users_line() -> None:

@@ -143,8 +143,8 @@ class EtcdStore:
 
 _REOPEN_SECONDS = 0.05
 _CHANGE_SECONDS, _MOST_CHANGES = 0.03, 1000
-"""What a change may take to come, some 4 kB over 1 Mbit/s, and how many etcd sends at once to a watch that is
-behind."""
+"""The seconds that a change of some 4 kB takes over 1 Mbit/s, and the number of changes that etcd sends at
+once to a watch that is behind."""
 
 
 class _Cancelled(NoAnswer):
@@ -173,6 +173,8 @@ class EtcdWatch(Watch):
         self._cluster_id = ""
         self._opened_at = 0
         """The revision of etcd when it opened the stream."""
+        self._missing = False
+        """Whether the last stream ended before the changes had come with which it should have begun."""
         self._heard = clock.now()
         self._batches: queue.SimpleQueue[ChangeBatch | Exception | None] = queue.SimpleQueue()
         self._stopped = threading.Event()
@@ -230,10 +232,11 @@ class EtcdWatch(Watch):
 
     def _open(self) -> Stream:
         request = {**range_json(self._prefix), "start_revision": str(self._position), "fragment": True}
-        # gRPC limits the time of a whole message, and the first may be all that there is to catch up with.
-        latest = max(self._seen, self._cluster.revision)
-        behind = min(max(0, latest + 1 - self._position), _MOST_CHANGES)
-        seconds = self._cluster.settings.patience / 2 + behind * _CHANGE_SECONDS
+        seconds = self._cluster.settings.patience / 2
+        if self._missing:
+            # gRPC limits the time of a whole message, and the first may have all that the watch is behind.
+            behind = max(self._seen, self._cluster.revision) + 1 - self._position
+            seconds += min(max(0, behind), _MOST_CHANGES) * _CHANGE_SECONDS
         return self._cluster.stream("watch", {"create_request": request}, seconds)
 
     def _read(self, stream: Stream, opened: float) -> None:
@@ -249,13 +252,14 @@ class EtcdWatch(Watch):
                 self._batches.put(batch)
                 self._position = batch.revision + 1
                 self._seen = max(self._seen, batch.revision)
+                self._missing = False
         except _Cancelled:  # a watch that is cancelled at once, again and again, hears nothing
             heard = self._clock.now() - opened > patience
             raise
         except NoAnswer:
             silent = self._position == position and self._clock.now() - opened >= patience / 2
             if silent and self._misses():
-                heard = False
+                heard, self._missing = False, True
                 self._cluster.turn_away()
                 raise NoAnswer(
                     "it sends no changes, and has some: look whether large packets are lost"

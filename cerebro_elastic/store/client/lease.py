@@ -71,10 +71,9 @@ class PacketCheck:
 
     def _look(self) -> None:
         while not self._closed.wait(self._seconds / 4):
-            began = time.monotonic()
             with suppress(StoreError):
                 self._exchange()
-                self._passed = began
+                self._passed = time.monotonic()
 
 
 class LeaseKeeper:

@@ -35,7 +35,7 @@ def note_place(then: Path, now: Path) -> None:
 
 def note_folder(then: Path, now: Path) -> None:
     """Note that a folder, which records name ``then``, is ``now``."""
-    pair, known = [str(then), str(now)], json.loads(os.environ.get(VARIABLE, "[]"))
+    pair, known = [str(then), str(now).rstrip("/")], json.loads(os.environ.get(VARIABLE, "[]"))
     if pair not in known:
         os.environ[VARIABLE] = json.dumps([*known, pair])
 

@@ -16,14 +16,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 
 import aiohttp.connector
-import botocore.handlers
 import botocore.retries.standard
 import botocore.retryhandler
 import botocore.utils
 import fsspec.config
+from aiobotocore.httpsession import AIOHTTPSession
 from aiohttp import AddrInfoType
 from botocore.exceptions import (
     BotoCoreError,
@@ -41,8 +42,6 @@ from cerebro_elastic.system.files.place import StorageFault, chance
 
 for _module in (botocore.retryhandler, botocore.retries.standard, botocore.utils, aiohttp.connector):
     vars(_module)["random"] = chance
-# It has uploads wait for a permission to send, and aiohttp waits for that without a limit.
-botocore.handlers.BUILTIN_HANDLERS.remove(("before-call.s3", botocore.handlers.add_expect_header))
 _backoff = botocore.retries.standard.ExponentialBackoff.__init__
 _backoff.__defaults__ = tuple(chance.random if it is random.random else it for it in _backoff.__defaults__)
 
@@ -57,10 +56,19 @@ def _socket(address: AddrInfoType) -> socket.socket:
     return opened
 
 
+class _Session(AIOHTTPSession):  # type: ignore[misc]  # aiobotocore has no types
+    """Has no upload wait for the server's permission to send: aiohttp waits for that without a limit."""
+
+    async def send(self, request: Any) -> Any:
+        request.headers.pop("Expect", None)
+        return await super().send(request)
+
+
 _CLIENT = {
     "connect_timeout": 10,
     "read_timeout": 30,
     "connector_args": {"socket_factory": _socket},
+    "http_session_cls": _Session,
     # Each request, also a part of an upload; s3fs and botocore by default make up to 25 tries of one.
     "retries": {"mode": "standard", "total_max_attempts": 3},
 }
@@ -222,14 +230,19 @@ class Upload:
 def create(fs: Any, path: str, data: bytes) -> bool:
     """Write an object unless there is one of its name; returns whether it was written."""
     bucket, key, _ = fs.split_path(path)
+    put = partial(fs.call_s3, "put_object", Bucket=bucket, Key=key, Body=data)
     try:
-        fs.call_s3("put_object", Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
+        put(IfNoneMatch="*")
     except Exception as exc:
         answers = (getattr(link, "response", None) for link in causes(exc))
         codes = {a.get("Error", {}).get("Code") for a in answers if isinstance(a, Mapping)}
-        if not codes & {"PreconditionFailed", "ConditionalRequestConflict"}:
+        if codes & {"PreconditionFailed", "ConditionalRequestConflict"}:
+            return False
+        if "NotImplemented" not in codes:  # as a storage answers that does not know the header
             raise
-        return False
+        if fs.exists(path):
+            return False
+        put()
     return True
 
 

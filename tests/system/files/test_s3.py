@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import re
 import socket
@@ -11,6 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import fsspec
 import pytest
@@ -320,6 +323,17 @@ def test_parts_and_chunks_are_on_their_way_together(place: Place, monkeypatch: p
 
 
 def test_a_file_is_created_once(s3: BadProxy, tmp_path: Path) -> None:  # noqa: ARG001
+    for url in ("s3://bucket/owner", str(tmp_path / "owner")):
+        assert [create(locate(url), text) for text in (b"one", b"other")] == [True, False]
+        assert read(locate(url)) == b"one"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_file_is_created_where_the_storage_cannot_make_sure_that_there_is_none(
+    s3: BadProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "link", Mock(side_effect=OSError(errno.EOPNOTSUPP, "Operation not supported")))
+    s3.plan = lambda request: Bad.NOT_IMPLEMENTED if request.creates else None
     for url in ("s3://bucket/owner", str(tmp_path / "owner")):
         assert [create(locate(url), text) for text in (b"one", b"other")] == [True, False]
         assert read(locate(url)) == b"one"
