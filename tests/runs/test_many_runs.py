@@ -198,6 +198,8 @@ def test_all_that_is_a_runs_is_removed(result: RunResult, cerebro: Cerebro, tmp_
     recipe = {**result.spec.recipe, "checkpoints": str(elsewhere.parent)}
     project = result.folder.path.with_name("first.project")  # Ray's copy
     project.mkdir()
+    lock = project.with_name("first.project.lock")
+    lock.touch()
     there = {"storage": str(elsewhere), "root": str(project)}
     write_spec(result.folder, replace(result.spec, recipe=recipe, **there))
     user = again(result, "second")
@@ -209,6 +211,7 @@ def test_all_that_is_a_runs_is_removed(result: RunResult, cerebro: Cerebro, tmp_
     assert not result.folder.path.exists()
     assert not elsewhere.exists()
     assert not project.exists()
+    assert not lock.exists()
     assert user.spec.exists()
 
 
