@@ -126,7 +126,8 @@ def _found(name: str, key: str, root: str, download: bool) -> Source:
 def _of_hub(name: str, key: str) -> Source:
     """A commit on the hub, whose files this machine's cache has from now on."""
     repository, _, commit = name.partition("@")
-    nested = [f"*/{pattern}" for pattern in FILES if "/" not in pattern]
+    # Their star matches a slash, too, and there are templates below.
+    nested = [f"*/{pattern}" for pattern in FILES if "/" not in pattern and pattern != "*.jinja"]
     known = re.fullmatch("[0-9a-f]{40}", commit) is not None
     patterns = FILES if known else ("config.json",)
     try:
@@ -377,7 +378,7 @@ class Base:
         what = "tokenizer" if kind is AutoTokenizer else "model"
         key = what if source != self.source else "model"
         try:
-            if (source.folder / "adapter_config.json").exists():
+            if kind is not AutoTokenizer and (source.folder / "adapter_config.json").exists():
                 raise ValueError(
                     "it has the adapter_config.json of an adapter, for which transformers would read further "
                     "weights: give the folder of the base alone, or of a merged model "
