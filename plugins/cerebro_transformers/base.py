@@ -136,10 +136,11 @@ def _of_hub(name: str, key: str) -> Source:
         )
     except Exception as exc:  # of several libraries
         reason = shorten(str(exc), _REASON).rstrip(".")
+        of = f" --revision {commit}" if commit else ""
         raise TaskError(
             f"task.{key} is {name!r}, which is no folder here, and cannot be taken from the Hugging Face "
             f"hub: {reason}; give the path of a folder, or have it in this machine's cache, by `hf download "
-            f"{repository}` where there is a network"
+            f"{repository}{of}` where there is a network"
         ) from exc
     if not known:
         raise TaskError(
