@@ -94,6 +94,8 @@ def test_a_machine_that_has_joined_a_run_goes_on_with_it_where_the_first_one_is_
     refuse_others(place, joined)
     assert not claim(place, joined)
     assert not owns(joined, place), "nobody deletes all of it from there"
+    write_text(Path(place, "owner"), f"a-token {joined.path}")  # on the first machine: both have one path
+    refuse_others(place, joined)
 
 
 def test_a_run_in_its_own_folder_does_not_own_another_folder(tmp_path: Path) -> None:
