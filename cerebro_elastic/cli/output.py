@@ -143,7 +143,7 @@ def show_outcome(result: RunResult) -> None:
     if tested := [row.test for row in result.trainings if row.test is not None]:
         console.print(measured_table(tested))
         console.print(measured_note(tested), soft_wrap=True)
-    if early := ended_early(result.view.state, result.recipe.search.budget):
+    if early := ended_early(result.view.state, result.recipe.search.budget, result.folder.argument):
         console.print(f"budget: {early}", style="yellow", soft_wrap=True)
     exact = result.exactness.verdict is not Verdict.DIFFERS
     console.print(f"exactness: {result.exactness.text}", style=None if exact else "yellow", soft_wrap=True)

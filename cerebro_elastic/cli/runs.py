@@ -166,6 +166,7 @@ def prune(
     from cerebro_elastic.cli.shapes import PruneJson
     from cerebro_elastic.runs.catalog import folders
     from cerebro_elastic.runs.folder import find_run
+    from cerebro_elastic.runs.owner import owns
     from cerebro_elastic.runs.removal import check_kept, pruning
     from cerebro_elastic.runs.removal import prune as perform
     from cerebro_elastic.runs.results.result import RunResult
@@ -181,7 +182,11 @@ def prune(
         raise RunError("name runs, or say which of the home's by their age: --older-than 7d")
     else:
         results = [RunResult(folder) for folder in folders(home) if folder.history.exists()]
-        results = [result for result in results if result.view.state.outcome is not None]
+        results = [
+            result
+            for result in results
+            if result.view.state.outcome is not None and owns(result.folder, result.spec.storage)
+        ]
     planned = [(result, found) for result in results if (found := pruning(result, rule, age)) is not None]
     work = [(result, found) for result, found in planned if found.urls]
     if not as_json:

@@ -66,7 +66,7 @@ def budget_outlook(state: State, budget: Budget) -> BudgetOutlook | None:
     plan = state.plan
     if plan is None:
         return None
-    early = ended_early(state, budget) if state.outcome is not None else None
+    early = ended_early(state, budget, plan.run) if state.outcome is not None else None
     if early is not None:
         return BudgetOutlook(False, f"budget: {_paid(state, budget)}{early}")
     if state.usage.began is None:
@@ -92,13 +92,14 @@ def budget_outlook(state: State, budget: Budget) -> BudgetOutlook | None:
     )
 
 
-def ended_early(state: State, budget: Budget) -> str | None:
-    """How many configs the budget has stopped, and how they go on; ``None`` if none."""
+def ended_early(state: State, budget: Budget, run: str) -> str | None:
+    """How many configs the budget of the ``run``, as a command names it, has stopped, and how they go on;
+    ``None`` if none."""
     stopped = {c.seen_as for c in state.configs.values() if c.reason.startswith(USED_UP)}
-    if not stopped or state.plan is None:
+    if not stopped:
         return None
     known = [key for key in budget.model_dump(exclude_none=True) if key in EXTENDED]
-    extend = " ".join(["cerebro extend", state.plan.run, *(f"--budget {key}=MORE" for key in known)])
+    extend = " ".join(["cerebro extend", run, *(f"--budget {key}=MORE" for key in known)])
     goes_on = "it goes on" if len(stopped) == 1 else "they go on"
     return f"it has ended {counted(len(stopped), 'config')} early; {goes_on} by `{extend}`"
 

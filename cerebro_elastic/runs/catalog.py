@@ -141,19 +141,20 @@ def beginnings(folder: RunFolder, spec: Spec) -> Collection[str]:
 
 
 def places_of(folder: RunFolder, spec: Spec) -> list[Path]:
-    """The folders on this machine that are the run's: its own first, then those of its checkpoints, of its
-    etcd, of its project if Ray has copied it, and of nodes that joined it here. Such a node's folder has
-    nothing else."""
+    """What is the run's on this machine: its own folder first, then those of its checkpoints, of its etcd, of
+    its project if Ray has copied it, with that one's lock, and of nodes that joined it here. Such a node's
+    folder has nothing else."""
     own, run, storage = folder.path.resolve(), spec.plan.run, locate(spec.storage)
     if own.name != run:
         return [own]
+    project, lock = (own.parent / f"{run}.{name}" for name in ("project", "project.lock"))
     others = [
         etcd_folder(run, own.parent),
-        *([project] if (project := own.parent / f"{run}.project") == Path(here(spec.root)) else []),
+        *([project, lock] if project == Path(here(spec.root)) else []),
         *([Path(storage.path).resolve()] if storage.local and owns(folder, spec.storage) else []),
     ]
     others += [path.parent.resolve() for path in sorted(own.parent.glob(f"{run}.*/spec.json"))]
-    return [own, *(place for place in others if place.is_dir() and not place.is_relative_to(own))]
+    return [own, *(place for place in others if place.exists() and not place.is_relative_to(own))]
 
 
 def disk_bytes(path: Path) -> int:

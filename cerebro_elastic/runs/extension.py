@@ -206,7 +206,7 @@ def _chosen(result: RunResult, wish: Wish, epochs: int) -> list[str]:
         best = [row.config for row in result.leaderboard if row.config in may and row.best is not None]
         may = best[: wish.top]
     if wish.epochs is not None and not may and epochs > result.spec.plan.epochs and wish.num is None:
-        early = ended_early(state, result.recipe.search.budget)
+        early = ended_early(state, result.recipe.search.budget, result.folder.argument)
         raise RunError(
             f"no config of run {result.run!r} has come to its last epoch by itself: name those that are "
             f"to go on by {option('config', 'configs')}{f'; the budget: {early}' if early else ''}"

@@ -31,25 +31,30 @@ _FILE = "owner"
 
 
 def refuse_others(storage: str, folder: RunFolder) -> None:
-    """Raise ``RunError`` unless the run in this folder may write to the place, and delete what is there."""
+    """Raise ``RunError`` unless the run in this folder may write to the place, and delete what is there. A
+    machine that has joined the run may where the folder that owns the place is not: it may be lost."""
     if owns(folder, storage):
         return
     token, path = _noted(storage)
-    advice = (
-        f"choose another id with {option('run-id')}, or other `checkpoints` in the recipe; if that run is "
-        "gone for good, delete this place"
+    joined = _has_joined(folder)
+    if joined and token and not _is_another(path, folder):
+        return
+    of = (
+        f"the run in {path}, and {folder.path} has none of its own: name that run"
+        if joined or not token
+        else f"another run of this id, in {path}: choose another id with {option('run-id')}, or other "
+        "`checkpoints` in the recipe; if that run is gone for good, delete this place"
     )
-    raise RunError(
-        f"{redacted(storage)} has the checkpoints of another run of this id, in {path}: "
-        + (advice if token else f"{folder.path} has none of its own; name that run")
-    )
+    raise RunError(f"{redacted(storage)} has the checkpoints of {of}")
 
 
 def claim(storage: str, folder: RunFolder) -> bool:
     """Note in the folder and at the place that the place is of the run in this folder, which may have been
-    moved. Of several that begin at one moment, one gets it. Returns whether it had no owner. Raises as
-    ``refuse_others``."""
+    moved. Of several that begin at one moment, one gets it. A machine that has joined the run claims nothing.
+    Returns whether it had no owner. Raises as ``refuse_others``."""
     refuse_others(storage, folder)
+    if _has_joined(folder):
+        return False
     token = _token(folder) or uuid.uuid4().hex
     write_text(folder.owner, token)
     file, text = locate(storage) / _FILE, f"{token} {folder.path}".encode()
@@ -80,17 +85,24 @@ def owns(folder: RunFolder, storage: str) -> bool:
     """Whether the run in this folder, or put aside in it, may write to the place and delete it. A folder that
     was moved still owns it. A copy of one does not, nor does it own the folder that it was copied from."""
     token, path = _noted(storage)
-    # Not ``Path.exists``, which raises where this user may not look.
-    is_here = not path or (os.path.exists(path) and os.path.samefile(path, folder.path))
-    if not token:
-        return is_here
-    return token == _token(folder) and (is_here or not os.path.exists(path))
+    return (not token or token == _token(folder)) and not _is_another(path, folder)
 
 
 def left_alone(storage: str) -> str:
     """What is said of a place that a run of another folder owns."""
     place, owner = redacted(storage), _noted(storage)[1]
     return f"note: {place} stays: the run in {owner} owns it, here or on another machine"
+
+
+def _is_another(path: str, folder: RunFolder) -> bool:
+    """Whether another folder than this one is there on this machine."""
+    # Not ``Path.exists``, which raises where this user may not look.
+    return os.path.exists(path) and not os.path.samefile(path, folder.path)
+
+
+def _has_joined(folder: RunFolder) -> bool:
+    """Whether this is what a machine keeps that has joined a run: one that begins here has a token first."""
+    return folder.spec.exists() and _token(folder) is None
 
 
 def _token(folder: RunFolder) -> str | None:

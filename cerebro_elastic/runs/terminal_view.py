@@ -13,7 +13,7 @@ from rich.text import Text
 
 from cerebro_elastic.core.decisions.gangs import waits
 from cerebro_elastic.core.history.sentences import mark_of
-from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.events import (
     Event,
     LeaderChanged,
@@ -102,6 +102,8 @@ class TerminalView:
         if self._closed:
             return
         elapsed = time.monotonic() - self._began
+        if self._before.plan is None and state.usage.began is not None:
+            self._has_begun = _first_attempt(state) is not None  # before this view came to the run
         for event in events:
             line = self._unusual(event) or (None if self._live else self._progress(event, state, elapsed))
             for text in filter(None, (line, self._first(state))):
@@ -142,14 +144,11 @@ class TerminalView:
         return line and brief(shortened(line), _LINE)
 
     def _first(self, state: State) -> str | None:
-        """The first unit of a node that is ready, once: from then on the run trains. ``None`` of a run that
-        was training when this view came to it."""
-        ready = (a for n, a in state.attempts.items() if n in state.nodes and not state.nodes[n].starting)
-        if self._has_begun or (attempt := next(ready, None)) is None:
+        """The first unit of a node that is ready, once: from then on the run trains."""
+        if self._has_begun or (attempt := _first_attempt(state)) is None:
             return None
         self._has_begun = True
-        came_late = self._before.plan is None and state.usage.began is not None
-        return None if came_late else f"first unit: {attempt.unit} on {attempt.node}"
+        return f"first unit: {attempt.unit} on {attempt.node}"
 
     def _say_missing(self, state: State) -> None:
         """Say what the run waits for, when that changes."""
@@ -190,6 +189,12 @@ class TerminalView:
         unit = event.visit.unit
         metrics = " ".join(f"{k}={v:.4g}" for k, v in state.configs[unit.config].metrics.items())
         return f"{unit.config} epoch {unit.epoch + 1}/{state.plan.epochs} {metrics} ({summary})"
+
+
+def _first_attempt(state: State) -> Attempt | None:
+    """An attempt of a node that is ready."""
+    nodes = state.nodes
+    return next((a for n, a in state.attempts.items() if n in nodes and not nodes[n].starting), None)
 
 
 def _ended_epoch(visit: Visit, state: State) -> bool:

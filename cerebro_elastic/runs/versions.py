@@ -52,10 +52,9 @@ def other_code(spec: Spec) -> list[str]:
     if spec.version != __version__:
         texts.append(f"cerebro-elastic {spec.version} made the run, and here is {__version__}")
     for name in changed_code(spec):
-        here = _digest_here(spec, name)
         what = "the code of cerebro-elastic" if name == PACKAGE else name
         then = spec.code[name][:12] if name in spec.code else "missing"
-        texts.append(f"{what} was {then} when the run was made, and is {here} here")
+        texts.append(f"{what} was {then} when the run was made, and is {_digest_here(spec, name)} here")
     return texts
 
 

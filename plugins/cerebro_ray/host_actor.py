@@ -109,15 +109,14 @@ _PACKAGE = ".ray-package"
 
 def install(unpacked: Path, home: Path, run: str) -> Path:
     """Copy the project, a working directory that Ray has unpacked, to ``<home>/<run>.project``, unless it is
-    there. Other hosts of this machine may do the same at once. Returns the folder.
+    there. Other hosts may do the same at once. Returns the folder.
 
     Ray's own copy has a path that changes with each cluster and each change of the project, and Ray deletes
     it. A run's record names the folder of its modules, also for hosts that join later and for ``replay``.
     """
     home.mkdir(parents=True, exist_ok=True)
     target, new, old = (home / f"{run}.project{suffix}" for suffix in ("", ".new", ".old"))
-    lock = os.open(home, os.O_RDONLY)
-    try:
+    with open(home / f"{run}.project.lock", "w") as lock:  # of a folder, NFS keeps it from no other machine
         fcntl.flock(lock, fcntl.LOCK_EX)
         package = target / _PACKAGE
         if package.exists() and package.read_text() == unpacked.name:
@@ -130,6 +129,4 @@ def install(unpacked: Path, home: Path, run: str) -> Path:
             target.rename(old)
         new.rename(target)
         shutil.rmtree(old, ignore_errors=True)
-    finally:
-        os.close(lock)
     return target

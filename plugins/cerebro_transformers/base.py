@@ -126,7 +126,8 @@ def _found(name: str, key: str, root: str, download: bool) -> Source:
 def _of_hub(name: str, key: str) -> Source:
     """A commit on the hub, whose files this machine's cache has from now on."""
     repository, _, commit = name.partition("@")
-    nested = [f"*/{pattern}" for pattern in FILES if "/" not in pattern]
+    # Their star matches a slash, too, and there are templates below.
+    nested = [f"*/{pattern}" for pattern in FILES if "/" not in pattern and pattern != "*.jinja"]
     known = re.fullmatch("[0-9a-f]{40}", commit) is not None
     patterns = FILES if known else ("config.json",)
     try:
@@ -135,10 +136,11 @@ def _of_hub(name: str, key: str) -> Source:
         )
     except Exception as exc:  # of several libraries
         reason = shorten(str(exc), _REASON).rstrip(".")
+        of = f" --revision {commit}" if commit else ""
         raise TaskError(
             f"task.{key} is {name!r}, which is no folder here, and cannot be taken from the Hugging Face "
             f"hub: {reason}; give the path of a folder, or have it in this machine's cache, by `hf download "
-            f"{repository}` where there is a network"
+            f"{repository}{of}` where there is a network"
         ) from exc
     if not known:
         raise TaskError(
@@ -377,7 +379,7 @@ class Base:
         what = "tokenizer" if kind is AutoTokenizer else "model"
         key = what if source != self.source else "model"
         try:
-            if (source.folder / "adapter_config.json").exists():
+            if kind is not AutoTokenizer and (source.folder / "adapter_config.json").exists():
                 raise ValueError(
                     "it has the adapter_config.json of an adapter, for which transformers would read further "
                     "weights: give the folder of the base alone, or of a merged model "

@@ -177,13 +177,17 @@ def test_a_plain_log_has_lines_alone(past: Any) -> None:
     assert len(lines) < len(past.events)
 
 
-def test_a_view_that_comes_late_names_no_first_unit(past: Any) -> None:
-    """As that of a machine that joins: its first state is one of a run that trains."""
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_view_that_comes_late_names_no_first_unit(past: Any, waits: bool) -> None:
+    """As that of a machine that joins: its first state is one of a run that trains. It may have to wait for
+    an event."""
     begun = next(n for n, event in enumerate(past.events) if isinstance(event, UnitCommitted)) + 1
     file = io.StringIO()
     so_far = reduce(past.after, past.events[: begun + 1], State())
     assert so_far.attempts
     with TerminalView(None, Console(file=file)) as view:
+        if waits:
+            view.watcher.show([], so_far)
         for event in past.events[begun + 1 :]:
             so_far = past.after(so_far, event)
             view.watcher.show([event], so_far)

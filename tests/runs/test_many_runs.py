@@ -172,6 +172,11 @@ def test_pruned_checkpoints_are_named_by_all_that_need_them(result: RunResult, c
     refused = cerebro("prune", "first", "--keep", "everything")
     assert (refused.code, "choices: best, last, winner" in refused.err) == (1, True)
     assert "nothing to remove" in cerebro("prune", "--older-than", "1d").out
+    joined = result.folder.path.with_name("first.helper")  # as `cerebro join` on this machine leaves one
+    joined.mkdir()
+    for file in (result.folder.spec, result.folder.history):
+        shutil.copy(file, joined)
+    assert cerebro("prune", "--older-than", "0s").out == "run first: nothing to remove\n"
 
 
 def test_only_runs_that_have_ended_are_pruned_and_no_live_one_removed(
@@ -193,6 +198,8 @@ def test_all_that_is_a_runs_is_removed(result: RunResult, cerebro: Cerebro, tmp_
     recipe = {**result.spec.recipe, "checkpoints": str(elsewhere.parent)}
     project = result.folder.path.with_name("first.project")  # Ray's copy
     project.mkdir()
+    lock = project.with_name("first.project.lock")
+    lock.touch()
     there = {"storage": str(elsewhere), "root": str(project)}
     write_spec(result.folder, replace(result.spec, recipe=recipe, **there))
     user = again(result, "second")
@@ -204,6 +211,7 @@ def test_all_that_is_a_runs_is_removed(result: RunResult, cerebro: Cerebro, tmp_
     assert not result.folder.path.exists()
     assert not elsewhere.exists()
     assert not project.exists()
+    assert not lock.exists()
     assert user.spec.exists()
 
 

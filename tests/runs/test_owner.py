@@ -19,9 +19,9 @@ def test_a_place_is_of_the_folder_that_claimed_it_also_if_that_was_moved(tmp_pat
     place = str(tmp_path / "kept" / "job")
     for folder in (one, other):
         folder.path.mkdir(parents=True)
-    one.spec.touch()  # a run's folder
     assert owns(one, place), "nobody has claimed it"
     claim(place, one)
+    one.spec.touch()  # a run's folder
     refuse_others(place, one)
     with pytest.raises(RunError, match=f"another run of this id, in {one.path}: choose another id"):
         refuse_others(place, other)
@@ -79,6 +79,23 @@ def test_a_moved_run_takes_its_claim_along_and_a_link_is_no_copy(tmp_path: Path)
     claim(place, moved)
     shutil.copytree(tmp_path / "b", tmp_path / "a")
     assert (owns(moved, place), owns(one, place)) == (True, False)
+
+
+def test_a_machine_that_has_joined_a_run_goes_on_with_it_where_the_first_one_is_lost(tmp_path: Path) -> None:
+    began, joined = (RunFolder(tmp_path / home / "job") for home in ("began", "joined"))
+    place = str(tmp_path / "kept" / "job")
+    for folder in (began, joined):
+        folder.path.mkdir(parents=True)
+    claim(place, began)
+    joined.spec.touch()
+    with pytest.raises(RunError, match=f"the run in {began.path}, and .* has none of its own: name that run"):
+        refuse_others(place, joined)
+    shutil.rmtree(began.path)  # or it is on another machine
+    refuse_others(place, joined)
+    assert not claim(place, joined)
+    assert not owns(joined, place), "nobody deletes all of it from there"
+    write_text(Path(place, "owner"), f"a-token {joined.path}")  # on the first machine: both have one path
+    refuse_others(place, joined)
 
 
 def test_a_run_in_its_own_folder_does_not_own_another_folder(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from huggingface_hub.utils import filter_repo_objects
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import save_file
 from transformers import (
@@ -593,7 +594,7 @@ def test_a_base_of_the_hub_is_a_commit(tmp_path: Path, monkeypatch: pytest.Monke
 
     for name, words in {
         "org/tiny": rf"name the commit, org/tiny@{commit}",
-        f"org/tiny@{commit[::-1]}": "cannot be taken from the Hugging Face hub: .*hf download org/tiny`",
+        f"org/tiny@{commit[::-1]}": "cannot be taken from the .* hub: .*`hf download org/tiny --revision 9",
     }.items():
         with pytest.raises(TaskError, match=words):
             task(name).check({})
@@ -604,6 +605,32 @@ def test_a_base_of_the_hub_is_a_commit(tmp_path: Path, monkeypatch: pytest.Monke
     exported = task(named).export({"r": 2}, {"model": model.state_dict(), "scheduler": None}, 1, 1, 1)
     assert json.loads(exported.further["adapter_config.json"])["revision"] == commit
     assert f"from_pretrained('org/tiny', revision='{commit}')" in exported.load
+
+
+def test_of_a_commit_of_the_hub_the_files_that_count_are_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = ["config.json", "model.safetensors", "tokenizer.json", "additional_chat_templates/tools.jinja"]
+    fetched: list[str] = []
+
+    def fetch(_: str, *, allow_patterns: list[str], ignore_patterns: list[str], **__: object) -> str:
+        there = [*count, "README.md", "pytorch_model.bin", "onnx/config.json", "fp16/model.safetensors"]
+        fetched.extend(
+            filter_repo_objects(there, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns)
+        )
+        return str(base("gpt2"))
+
+    monkeypatch.setattr("cerebro_transformers.base.snapshot_download", fetch)
+    section = TransformersSection(model=f"org/other@{'ab' * 20}", lr=0.1, download=True)
+    TransformersTask(section, base("gpt2")).check({})
+    assert fetched == count
+
+
+def test_a_tokenizer_may_lie_beside_an_adapter(tmp_path: Path) -> None:
+    """As transformers' Trainer saves it."""
+    for file in base("gpt2").glob("tokenizer*"):
+        shutil.copy(file, tmp_path)
+    (tmp_path / "adapter_config.json").write_text("{}")
+    section = TransformersSection(model=str(base("gpt2")), tokenizer=str(tmp_path), lr=0.1)
+    TransformersTask(section, tmp_path).check({})
 
 
 def test_a_model_may_begin_at_random_with_a_tokenizer_of_bytes() -> None:
