@@ -61,8 +61,8 @@ class PacketCheck:
         """Raise ``StoreUnavailable`` if larger packets are lost."""
         if time.monotonic() - self._passed > self._seconds:
             raise StoreUnavailable(
-                f"no packet of full size has come through to etcd and back for {self._seconds:g} s: look for "
-                "a wrong MTU on the way"
+                f"no packet of full size has come through to etcd and back for {self._seconds:g} s: look "
+                "whether etcd is up, and whether the way to it has a wrong MTU"
             )
 
     def close(self) -> None:
