@@ -9,12 +9,16 @@ STAMP := $(VENV)/.installed
 # environments that differ from .venv in that.
 ETCD3 := .venv-etcd3
 NIGHTLY := .venv-nightly
+# The newest Python that starts here, and the newest torch that pip gets for it.
+NEWEST := .venv-newest
+NEWEST_PYTHON ?= $(shell for minor in 14 13 12 11; do \
+	python3.$$minor -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
 # What builds the documentation, beside what a run needs.
 DOCS := .venv-docs
 # Debian's etcd (3.4), where no other test finds it.
 DEBIAN := .etcd-debian
 
-.PHONY: run test test-main test-others test-etcd3 test-nightly check docs docs-serve evidence chaos slurm clean
+.PHONY: run test test-main test-others test-etcd3 test-nightly test-newest check docs docs-serve evidence chaos slurm clean
 
 run: $(RUN)
 	$(BIN)/cerebro run recipes/digits.yaml
@@ -44,6 +48,11 @@ test-nightly:
 		echo "SKIPPED: the tests with Debian's etcd-server, which could not be downloaded (by apt-get)"; fi; set -x; \
 		$(NIGHTLY)/bin/python -m pytest tests/store/test_e*.py tests/test_torchx_component.py \
 		tests/scheduling/openshop/test_exact.py -k 'not TestEtcdClusterStore and not nobody_outlives'
+
+# Before each release: what users get who install today.
+test-newest: $(NEWEST)/.installed
+	$(NEWEST)/bin/python -c 'import sys, torch; print("Python", sys.version, "torch", torch.__version__)'
+	$(NEWEST)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -109,6 +118,12 @@ $(RUN) $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m compileall -qq -j 0 -x 'site-packages/.*/tests?/' $(VENV)/lib || true
 	@touch $(RUN) $@
 
+$(NEWEST)/.installed: pyproject.toml constraints.txt
+	$(NEWEST_PYTHON) -m venv $(NEWEST)
+	grep -v '^torch==' constraints.txt > $(NEWEST)/constraints.txt
+	$(NEWEST)/bin/python -m pip install --disable-pip-version-check -c $(NEWEST)/constraints.txt -e '.[dev]'
+	touch $@
+
 # An environment that has all of .venv, pip too, and before that what is installed into it.
 define derived
 $(PYTHON) -m venv --without-pip $(1)
@@ -138,4 +153,4 @@ $(DEBIAN)/usr/bin/etcd:
 		{ apt-get update -q && apt-get download -q etcd-server; }; } && dpkg -x etcd-server_*.deb .
 
 clean:
-	rm -rf $(VENV) $(ETCD3) $(NIGHTLY) $(DOCS) $(DEBIAN) site runs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(ETCD3) $(NIGHTLY) $(NEWEST) $(DOCS) $(DEBIAN) site runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from cerebro_elastic.system.version import __version__ as __version__
+from cerebro_elastic.system.version import check_system as _check_system
 
 if TYPE_CHECKING:
     from cerebro_elastic.config import StoreSettings
@@ -93,6 +94,7 @@ _HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'cerebro_elastic' has no attribute {name!r}")
+    _check_system()  # not sooner: torch imports this package for its rendezvous handlers, on any system
     return getattr(import_module(_HOMES[name]), name)
 
 

@@ -9,6 +9,7 @@ import sys
 
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.system.addresses import at_home
+from cerebro_elastic.system.version import check_system
 from cerebro_elastic.system.words import for_commands, visible
 
 
@@ -16,6 +17,7 @@ def main() -> None:
     """Run a command. A ``CerebroError`` becomes one message and a non-zero exit status, never a traceback."""
     _prepare_streams()
     try:
+        check_system()
         _run()
     except CerebroError as error:
         print(visible(f"error: {error}"), file=sys.stderr)

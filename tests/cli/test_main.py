@@ -11,6 +11,29 @@ import pytest
 from cerebro_elastic.cli import main
 
 
+# On macOS Python has no such function, on Windows no such module either.
+_ELSEWHERE = """
+import os, sys
+del os.sched_getaffinity
+if sys.argv[1] == "win32":
+    sys.modules["fcntl"] = None
+sys.platform = sys.argv[1]
+"""
+
+
+@pytest.mark.parametrize("system", ["darwin", "win32"])
+@pytest.mark.parametrize(
+    "use", ["from cerebro_elastic.cli import main; main()", "from cerebro_elastic import run"]
+)
+def test_another_system_than_linux_gets_a_sentence(system: str, use: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _ELSEWHERE + use, system], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1
+    assert f"runs on Linux only, and this is {system}: use a Linux machine" in ended.stderr.splitlines()[-1]
+    assert ("Traceback" in ended.stderr) == ("main()" not in use)
+
+
 class Interrupting:
     """Ctrl-C while the command's modules are imported, which takes a second."""
 
