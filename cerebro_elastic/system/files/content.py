@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import RawIOBase
 from typing import BinaryIO, Self, TypeAlias
@@ -75,20 +76,32 @@ def pieces(data: Chunk) -> Iterator[memoryview]:
 
 def digest(data: Iterable[Chunk], hashing: Hashing = Sha256) -> Content:
     """What a file of ``data`` would hold."""
-    with hashing() as sha256:
-        for chunk in data:
+    with hashing() as sha256, _iterated(data) as chunks:
+        for chunk in chunks:
             sha256.update(chunk)
         return sha256.content()
 
 
 def pour(data: Iterable[Chunk], file: BinaryIO, hashing: Hashing = Sha256) -> Content:
     """Write ``data`` into an open file, hashing it on the way."""
-    with hashing() as sha256:
-        for chunk in data:
+    with hashing() as sha256, _iterated(data) as chunks:
+        for chunk in chunks:
             for piece in pieces(chunk):
                 sha256.update(piece)
                 file.write(piece)
         return sha256.content()
+
+
+@contextmanager
+def _iterated(data: Iterable[Chunk]) -> Iterator[Iterator[Chunk]]:
+    """``data``, front to back. A generator ends with the block, also where a full disk cuts it short: the
+    error's traceback would keep it, and the threads that read for it."""
+    chunks = iter(data)
+    try:
+        yield chunks
+    finally:
+        if isinstance(chunks, Generator):
+            chunks.close()
 
 
 def fill(targets: Iterable[memoryview], file: RawIOBase, hashing: Hashing = Sha256) -> Content | None:
