@@ -225,13 +225,13 @@ def _runs_table(found: Iterable[RunSummary]) -> Table:
 
     found = list(found)
     tagged = any(summary.tags for summary in found)
+    projects = {summary.project for summary in found}
     table = plain_table(
-        *(Column(name, no_wrap=True) for name in ("run", "state", "configs", "best")),
+        *(Column(name, no_wrap=name in ("run", "state")) for name in ("run", "state", "configs", "best")),
         *(Column(name, justify="right", no_wrap=True) for name in ("size", "age")),
         *([Column("tags")] if tagged else []),
-        Column("project", overflow="fold"),
+        *([Column("project", overflow="fold")] if len(projects) > 1 else []),
     )
-    projects = {summary.project for summary in found}
     names = Counter(project.rpartition("/")[2] for project in projects)
     for summary in found:
         name, size = summary.project.rpartition("/")[2], bytes_text(summary.bytes)
@@ -243,7 +243,7 @@ def _runs_table(found: Iterable[RunSummary]) -> Table:
             f"{size} + {summary.storage.partition(':')[0]}" if summary.storage else size,
             _age(summary.changed),
             *([" ".join(summary.tags)] if tagged else []),
-            name if names[name] == 1 else summary.project,
+            *([name if names[name] == 1 else summary.project] if len(projects) > 1 else []),
         )
     return table
 

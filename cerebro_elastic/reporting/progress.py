@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Group, OverflowMethod, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -20,11 +20,20 @@ from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.gap import Gap, gap
 from cerebro_elastic.reporting.results import ConfigResult, ranked, results
-from cerebro_elastic.reporting.tables import STYLES, brief, bytes_text, clock_text, resources_text, time_text
+from cerebro_elastic.reporting.tables import (
+    STYLES,
+    brief,
+    bytes_text,
+    clock_text,
+    own_text,
+    resources_text,
+    shared_hparams,
+    time_text,
+)
 from cerebro_elastic.reporting.terminal import plain_table
 from cerebro_elastic.reporting.traffic import data_text
 from cerebro_elastic.system.explanations import shortened
-from cerebro_elastic.system.words import counted, hparams_text
+from cerebro_elastic.system.words import counted, hparams_text, number
 
 
 def progress_view(
@@ -52,7 +61,8 @@ def progress_view(
         return Text("waiting for the run to be opened")
     waiting = waits(state, state.plan)
     lacks = lacking(waiting)
-    room = None if lines is None else max(2, lines - 8 - len(lacks))
+    shared = shared_hparams([config.hparams for config in state.configs.values()])
+    room = None if lines is None else max(2, lines - 8 - len(lacks) - bool(shared))
     nodes = sorted(state.nodes, key=lambda name: (name not in state.attempts, name))
     configs = sorted(state.configs.values(), key=lambda config: _calm(state, config))
     shown_nodes = nodes[: None if room is None else max(1, room // 3)]
@@ -61,8 +71,17 @@ def progress_view(
         *([_nodes_table(state, sorted(shown_nodes), whence or {})] if nodes else []),
         *_left_out("nodes", ["busy" if n in state.attempts else "idle" for n in nodes[len(shown_nodes) :]]),
         *([""] if nodes else []),
-        _configs_table(state, state.plan, objective, sorted(shown, key=lambda config: config.id), waiting),
+        _configs_table(
+            state,
+            state.plan,
+            objective,
+            sorted(shown, key=lambda config: config.id),
+            waiting,
+            shared,
+            "fold" if lines is None else "ellipsis",
+        ),
         *_left_out("configs", [_phase(state, config) for config in configs[len(shown) :]]),
+        *([f"all have {hparams_text(shared)}"] if shared else []),
         *(Text(line, "yellow", no_wrap=True, overflow="ellipsis") for line in lacks),
         "",
         summary_line(state, objective, elapsed, verbose=verbose),
@@ -142,10 +161,12 @@ def _configs_table(
     objective: Objective,
     configs: Sequence[Config],
     waiting: Mapping[str, Wait],
+    shared: Container[str],
+    overflow: OverflowMethod,
 ) -> Table:
     """The value is the training's best at the end of any epoch; the gap is how far the run's best config is
-    ahead of its config."""
-    fixed = ("config", "progress", "epoch", f"best {objective.metric}", "gap", "status")
+    ahead of its config. Hyper-parameters that are ``shared`` are left out; long ones ``overflow`` so."""
+    fixed = ("config", "done", "epoch", objective.metric, "gap", "status")
     table = plain_table(*fixed, "hyper-parameters", fixed=fixed)  # the last one shrinks
     rows = results(state, {}, objective)
     own = {each.config: each.best for row in rows for each in row.trainings}
@@ -155,15 +176,15 @@ def _configs_table(
         finished = config.status is Status.FINISHED  # perhaps before the run was extended
         done, total = unit_counts([config], plan)
         value, mean = own.get(config.id), bests.get(config.seen_as)
-        behind = f"{abs(mean - bests[lead]):.4f}" if lead and mean is not None else ""
+        behind = number(abs(mean - bests[lead])) if lead and mean is not None else ""
         table.add_row(
             config.id,
-            ProgressBar(total=max(total, 1), completed=done, width=12),
+            ProgressBar(total=max(total, 1), completed=done, width=6),
             f"{config.epoch if finished else min(config.epoch + 1, plan.epochs)}/{plan.epochs}",
-            "-" if value is None else f"{value:.4f}",
+            "-" if value is None else number(value),
             "best" if config.seen_as == lead else behind,
             Text(_doing(state, config, waiting), STYLES[config.status]),
-            Text(hparams_text(config.hparams), no_wrap=True, overflow="ellipsis"),
+            Text(own_text(config.hparams, shared), no_wrap=overflow == "ellipsis", overflow=overflow),
         )
     return table
 
@@ -198,7 +219,7 @@ def summary_line(
     if verbose and (behind := gap(state)):
         parts.append(f"optimality gap {behind.share:.1%}")
     if objective is not None and (lead := leading(state, objective)):
-        parts.append(f"best so far {lead[0]}: {objective.metric} {lead[1]:.4g}")
+        parts.append(f"best so far {lead[0]}: {objective.metric} {number(lead[1])}")
     return ", ".join(parts)
 
 

@@ -30,6 +30,7 @@ from cerebro_elastic.core.model.units import CheckpointRef, Measurement
 from cerebro_elastic.errors import did_you_mean
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.system.files import write_text
+from cerebro_elastic.system.words import number
 
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 """The characters with which formulas begin; the last four are full-width."""
@@ -97,7 +98,7 @@ class ConfigResult:
             return ""
         std = "" if self.std is None else f" ± {self.std:.2g}"
         missing = f" of {len(self.members)}" if self.partial else ""
-        return f"{self.best:.4f}{std}" + (f" ({len(self.scores)}{missing})" if self.members else "")
+        return f"{number(self.best)}{std}" + (f" ({len(self.scores)}{missing})" if self.members else "")
 
     @property
     def trainings(self) -> Sequence[ConfigResult]:

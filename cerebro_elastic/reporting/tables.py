@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby, pairwise
 from pathlib import Path
 from statistics import fmean
 from textwrap import shorten
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from cerebro_elastic.core.model.attempts import Failure, FailureKind, Resources
-from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.configs import Config, HParams, Status
 from cerebro_elastic.core.model.units import Measurement
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.results import ConfigResult
@@ -67,21 +68,35 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(finite) / len(finite) if finite else None
 
 
+def shared_hparams(points: Sequence[HParams]) -> dict[str, Any]:
+    """The values that all of several configs have: a table has no room to repeat them in each row."""
+    first, *others = points or [{}]
+    shared = ((name, value) for name, value in first.items() if others)
+    return {name: value for name, value in shared if all(value == point.get(name) for point in others)}
+
+
+def own_text(hparams: HParams, shared: Container[str]) -> str:
+    """Those of a config's hyper-parameters that are not ``shared``."""
+    return hparams_text({name: value for name, value in hparams.items() if name not in shared})
+
+
 def leaderboard_table(rows: Sequence[ConfigResult], metric: str, most: int = 20) -> Table:
     """The best ``most`` configs, the best first."""
     shown = f", the best {most} of {len(rows)} configs" if len(rows) > most else ""
+    shared = shared_hparams([row.hparams for row in rows])
+    common = f"; all have {hparams_text(shared)}" if shared else ""
     table = plain_table(
         *("#", "config", "hyper-parameters", metric, "epoch", "curve", "status"),
         right=("#", metric, "epoch"),
         fixed=("config", "epoch", "curve", "status"),
-        title=f"\nLeaderboard by {metric}{shown}",
+        title=f"\nLeaderboard by {metric}{shown}{common}",
         title_justify="left",
     )
     for place, row in enumerate(rows[:most], start=1):
         table.add_row(
             str(place),
             row.config,
-            hparams_text(row.hparams),
+            own_text(row.hparams, shared),
             row.best_text or "-",
             "-" if row.best_epoch is None else f"{row.best_epoch}/{row.epochs}",
             sparkline([value for _, value in row.values(metric)]),

@@ -29,7 +29,7 @@ from cerebro_elastic.reporting.progress import lacking, leading, progress_view, 
 from cerebro_elastic.reporting.tables import brief
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.system.explanations import shortened
-from cerebro_elastic.system.words import one_line
+from cerebro_elastic.system.words import hparams_text, one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class TerminalView:
         if not ends:
             return summary
         unit = event.visit.unit
-        metrics = " ".join(f"{k}={v:.4g}" for k, v in state.configs[unit.config].metrics.items())
+        metrics = hparams_text(state.configs[unit.config].metrics)
         return f"{unit.config} epoch {unit.epoch + 1}/{state.plan.epochs} {metrics} ({summary})"
 
 

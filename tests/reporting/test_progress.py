@@ -68,9 +68,24 @@ def test_the_progress_fits_the_terminal(configs: int, nodes: int, lines: int) ->
     assert any(line.startswith(f"c{configs - nodes:04d}") for line in shown), "those in training are shown"
 
 
-def test_without_a_limit_everything_is_shown() -> None:
-    shown = drawn(progress_view(state(50, 2), ACCURACY, None))
-    assert sum(line.startswith("c0") for line in shown) == 50
+def test_without_a_limit_eighty_columns_show_all_configs_and_cut_nothing() -> None:
+    known = state(24, 2)
+    values = {name: 10.0 ** (i / 2 - 9) for i, name in enumerate(known.configs)}
+    own = {name: {"weight_decay": 1e-5 / (3 + i), "momentum": 1 / (3 + i)} for i, name in enumerate(values)}
+    known = replace(
+        known,
+        curves={name: curve(value) for name, value in values.items()},
+        configs={
+            name: replace(config, hparams={**config.hparams, **own[name]})
+            for name, config in known.configs.items()
+        },
+    )
+    text = "\n".join(drawn(progress_view(known, ACCURACY, None)))
+    assert "…" not in text
+    for name, value in values.items():
+        for whole in (name, f" {value:.4g} ", *(f"{key}={own[name][key]:.4g}" for key in own[name])):
+            assert whole in text
+    assert text.count("lr=0.1 a_long_name_of_a_parameter=123456") == 1, "once for all configs"
 
 
 def curve(*values: float) -> tuple[Point, ...]:
@@ -90,7 +105,7 @@ def test_the_best_so_far_is_shown_and_how_far_the_others_are() -> None:
     assert shown[-1].endswith("best so far c0000: val_accuracy 0.75")
     gaps = {line.split()[0]: line for line in shown if line.startswith("c000")}
     assert " best " in gaps["c0000"]
-    assert " 0.2500 " in gaps["c0001"], "the middle of an epoch does not count"
+    assert " 0.25 " in gaps["c0001"], "the middle of an epoch does not count"
     assert "best" not in gaps["c0002"]
 
 

@@ -42,7 +42,7 @@ from cerebro_elastic.runs.results.record_chain import Heads, heads
 from cerebro_elastic.runs.results.result_grid import ResultGrid, data_frame
 from cerebro_elastic.store.ledger.journal import Line, chained, read_lines
 from cerebro_elastic.system.files import check_own, locate
-from cerebro_elastic.system.words import counted, for_reader, option
+from cerebro_elastic.system.words import counted, for_reader, number, option
 
 if TYPE_CHECKING:
     import optuna
@@ -140,7 +140,7 @@ class RunResult:
         if self.failures:
             parts.append(f"{len(self.failures)} failed")
         if self.leaderboard and (best := self.leaderboard[0]).best is not None:
-            parts.append(f"best {best.config} with {self.recipe.objective.metric} {best.best:.4g}")
+            parts.append(f"best {best.config} with {self.recipe.objective.metric} {number(best.best)}")
         return f"<RunResult {self.run!r}: {', '.join(parts)}>"
 
     @property
@@ -195,7 +195,7 @@ class RunResult:
         row, metrics = min(epochs, key=lambda epoch: constraint.excess(epoch[1]))
         value = metrics.get(constraint.metric)
         return f"{constraint}: " + (
-            "it was never logged" if value is None else f"the nearest is {value:.4g} of {row.config}"
+            "it was never logged" if value is None else f"the nearest is {number(value)} of {row.config}"
         )
 
     @cached_property

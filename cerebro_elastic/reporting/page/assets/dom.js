@@ -16,11 +16,11 @@ export const h = (tag, attributes, ...children) => fill(document.createElement(t
 export const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 export const $ = (id) => document.getElementById(id);
 
-// Four digits of a number that is not whole, anything else as it is.
+// Four digits of a number that is not whole, and of one whose other digits are zeros; anything else as it is.
 export function number(value) {
   if (value === null || value === undefined) return "–";
   if (typeof value !== "number") return typeof value === "string" ? value : JSON.stringify(value);
-  if (Number.isInteger(value) && Math.abs(value) < 1e15) return String(value);
+  if (Number.isInteger(value) && Math.abs(value) < (value % 1000 ? 1e15 : 1e6)) return String(value);
   const text = value.toPrecision(4);
   return text.includes("e") ? text.replace(/\.?0+e/, "e") : text.includes(".") ? text.replace(/\.?0+$/, "") : text;
 }

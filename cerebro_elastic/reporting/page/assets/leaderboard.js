@@ -41,6 +41,7 @@ function measureColumns() {
   const widest = (texts, least, most) => Math.min(most, Math.max(least, ...texts.map((text) => text.length))) + 2.5;
   const metric = summary()?.objective?.[0] ?? "best";
   const shown = rows.length > 400 ? rows.slice(0, 400) : rows;
+  const reasons = rows.flatMap(([, row]) => (row.reason ? [row.reason] : []));
   columns = [
     { key: "rank", title: "#", width: 6, n: true },
     { key: "config", title: "config", width: widest(rows.slice(-50).map(([name]) => name), 5, 16) + 3 },
@@ -48,12 +49,13 @@ function measureColumns() {
     { key: null, title: "curve", width: 11 },
     { key: "at", title: "epoch", width: 8, n: true },
     { key: "progress", title: "progress", width: 11 },
-    { key: "status", title: "status", width: widest(shown.map(([, row]) => statusText(row)), 12, 26) },
+    { key: "status", title: "status", width: widest(shown.map(([, row]) => statusText(row)), 8, 26) },
     ...names().map((name) => {
       const texts = shown.map(([, row]) => number(row.hparams[name]));
       const numeric = rows.every(([, row]) => ["number", "undefined"].includes(typeof row.hparams[name]));
       return { key: name, title: name, width: widest([name, ...texts], 5, 24), n: numeric, hparam: true };
     }),
+    ...(reasons.length ? [{ key: "reason", title: "reason", width: widest(reasons, 8, 48) }] : []),
   ];
   const total = columns.reduce((sum, column) => sum + column.width, 0);
   const head = h("tr", {}, columns.map((column) => {
@@ -129,7 +131,7 @@ function spark(config) {
 }
 
 function statusText(row) {
-  if (row.status !== "live") return row.reason ? `${row.status}: ${row.reason}` : row.status;
+  if (row.status !== "live") return row.status;
   if (row.on) return `${row.saving ? "saved by" : row.queued ? "next on" : "on"} ${row.on}`;
   return "waiting";
 }
@@ -150,7 +152,8 @@ function line(item, index) {
     null: () => spark(config),
     at: () => number(row.at),
     progress: () => (done === null ? h("span", { class: "soft" }, `epoch ${row.epoch}`) : meter(done, row)),
-    status: () => h("span", { class: `status-${row.status}`, "data-tip": statusText(row).length > columns.find((column) => column.key === "status").width - 3 ? cut(statusText(row), 300) : null }, statusText(row)),
+    status: () => h("span", { class: `status-${row.status}` }, statusText(row)),
+    reason: () => row.reason && h("span", { "data-tip": cut(row.reason, 300) }, row.reason),
   };
   const tr = h("tr", { "data-config": config, "aria-rowindex": index + 2, "aria-selected": String(chosen), tabindex: index === current ? 0 : -1, class: focused() === config ? "pointed" : null },
     columns.map((column) => {
