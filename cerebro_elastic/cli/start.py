@@ -95,8 +95,10 @@ def run(
         )
     echo(f"reading {recipe}", err=as_json)
     from cerebro_elastic.recipes import load_recipe
+    from cerebro_elastic.recipes.references import check_named
 
     checked = load_recipe(recipe, **overrides(nodes=nodes, epochs=epochs, checkpoints=checkpoints))
+    check_named(checked)  # before the imports, which take a while
     with ended_by_ctrl_c(_STOPPED, grace), SharedImports() as imports:  # they go on beside our own below
         from cerebro_elastic.cli.output import conclude
         from cerebro_elastic.reporting.terminal import terminal

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationError, field_validator
 
-from cerebro_elastic.errors import did_you_mean
+from cerebro_elastic.errors import MissingExtra, did_you_mean
 from cerebro_elastic.recipes.fields import Section, callback
+from cerebro_elastic.registry import missing
 
 TENSORBOARD = "tensorboard"
 
@@ -53,6 +54,13 @@ TRACKERS: Mapping[str, type[Section]] = {"mlflow": MlflowArguments, "wandb": Wan
 def logger_name(entry: str | Mapping[str, Any]) -> str:
     """The name or `module:name` of an entry."""
     return entry if isinstance(entry, str) else str(entry["class"])
+
+
+def check_installed(entries: Sequence[str | Mapping[str, Any]] | None) -> None:
+    """Raise ``MissingExtra`` if a logger among the entries is not installed."""
+    for name in map(logger_name, entries or ()):
+        if name in (TENSORBOARD, *TRACKERS) and (remedy := missing("cerebro.loggers", name)):
+            raise MissingExtra(f"the recipe's `loggers` name {name}, which is not installed: {remedy}")
 
 
 def tracker_arguments(entries: Sequence[str | Mapping[str, Any]] | None) -> dict[str, dict[str, Any]]:

@@ -13,6 +13,6 @@ def check_system() -> None:
     """Raise ``RunError`` on macOS and Windows, where modules of Python are missing that all parts import."""
     if sys.platform != "linux":
         raise RunError(
-            f"cerebro-elastic runs on Linux only, and this is {sys.platform}: use a Linux machine, a container "
-            "(the Dockerfile of the checkout makes one) or, on Windows, WSL2"
+            f"cerebro-elastic runs on Linux only, and this is {sys.platform}: use a Linux machine, a "
+            "container (the Dockerfile of the checkout makes one) or, on Windows, WSL2"
         )

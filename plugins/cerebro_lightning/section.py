@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from cerebro_elastic.extending.recipes import Arguments, Callback, Reference, TaskSection
+from cerebro_lightning.trainer_arguments import checked_trainer_settings
 
 
 class LightningSection(TaskSection):
@@ -21,7 +22,7 @@ class LightningSection(TaskSection):
     """The class, as `module:name`. Its constructor gets the hyper-parameters by name."""
     args: Arguments = Field(default={})
     """Constructor arguments that are not searched."""
-    trainer: Arguments = Field(default={})
+    trainer: Annotated[Arguments, AfterValidator(checked_trainer_settings)] = Field(default={})
     """Arguments for `L.Trainer`, such as `gradient_clip_val`.
     [Exactness](../design/exactness.md#what-is-refused) lists the ones that are refused."""
     callbacks: Annotated[tuple[Callback, ...], Field(strict=False)] = ()

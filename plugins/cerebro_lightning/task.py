@@ -48,7 +48,6 @@ from cerebro_lightning.subepoch import SubEpoch
 from cerebro_lightning.tested import RowNotes, Stage, Unchanged, watches_validation
 from cerebro_lightning.trainer_settings import (
     RowLogger,
-    check_trainer_settings,
     make_callbacks,
     make_trainer,
     refuse_callbacks,
@@ -75,7 +74,6 @@ class LightningTask:
         self._has_own_callbacks = (
             self._class.configure_callbacks is not pl.LightningModule.configure_callbacks
         )
-        check_trainer_settings(section.trainer)
 
     def check(self, hparams: HParams) -> None:
         self._takers.check(hparams)

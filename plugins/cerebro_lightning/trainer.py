@@ -38,7 +38,7 @@ from cerebro_lightning.torch_data import (
     tensors_of,
     valid_keys,
 )
-from cerebro_lightning.trainer_settings import check_trainer_settings
+from cerebro_lightning.trainer_arguments import checked_trainer_settings
 
 if TYPE_CHECKING:
     import optuna
@@ -90,7 +90,7 @@ class CerebroTrainer:
         of_run = {key: value for key, value in more.items() if key in _OF_RUN}
         self._trainer = {key: value for key, value in more.items() if key not in _OF_RUN}
         _check_places(self._trainer)
-        check_trainer_settings(self._trainer)
+        checked_trainer_settings(self._trainer)
         self._sections: dict[str, Any] = {
             "name": run_id,
             "epochs": max_epochs,

@@ -1,4 +1,4 @@
-"""A unit's trainer and its logger; the arguments of ``L.Trainer`` and the callbacks that a recipe may use."""
+"""A unit's trainer and its logger, and the callbacks that a recipe may use."""
 
 from __future__ import annotations
 
@@ -13,52 +13,15 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch import callbacks as stock
 from lightning.pytorch.loggers.logger import DummyLogger, Logger
 
-from cerebro_elastic.extending.errors import TaskError, did_you_mean
+from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.recipes import named_class
 from cerebro_lightning.optimizers import NamedStateStrategy
-
-TRAINER_SETTINGS = {
-    "accumulate_grad_batches",
-    "benchmark",
-    "check_val_every_n_epoch",
-    "detect_anomaly",
-    "deterministic",
-    "gradient_clip_algorithm",
-    "gradient_clip_val",
-    "inference_mode",
-    "limit_val_batches",
-    "log_every_n_steps",
-    "min_epochs",
-    "precision",
-}
-"""Arguments of ``L.Trainer`` that a sub-epoch honours exactly."""
-
-_PLACES = "where and with how many devices a unit trains is decided by the run (section `nodes`)"
-_ROWS = "the rows that the module logs are kept by the run"
-_QUIET = "a unit is quiet; the run shows its progress"
-_INSIDE = "a unit is one whole pass over its partition"
-_EPOCHS = "a run ends after whole epochs: set `epochs` of the recipe"
-
-_SYSTEM_OWNED = {
-    **dict.fromkeys(("accelerator", "devices", "num_nodes", "strategy", "sync_batchnorm"), _PLACES),
-    **dict.fromkeys(("use_distributed_sampler", "plugins"), _PLACES),
-    **dict.fromkeys(("logger", "default_root_dir", "enable_autolog_hparams"), _ROWS),
-    **dict.fromkeys(("enable_progress_bar", "enable_model_summary", "profiler", "barebones"), _QUIET),
-    **dict.fromkeys(("fast_dev_run", "limit_train_batches", "overfit_batches"), _INSIDE),
-    **dict.fromkeys(("limit_test_batches", "limit_predict_batches"), "a run neither tests nor predicts"),
-    **dict.fromkeys(("max_epochs", "max_steps", "min_steps", "max_time"), _EPOCHS),
-    "callbacks": "name them in `callbacks` of the section",
-    "enable_checkpointing": "the run keeps the checkpoints",
-    "model_registry": "the run keeps the checkpoints",
-    "num_sanity_val_steps": "it would run in every unit; a fit's result does not depend on it",
-    "reload_dataloaders_every_n_epochs": "a unit loads its partition anew anyway",
-    "val_check_interval": "validation runs at the end of an epoch",
-}
+from cerebro_lightning.trainer_arguments import QUIET
 
 _REFUSED_CALLBACKS: dict[type[pl.Callback], str] = {
     stock.Checkpoint: "the run keeps each config's last and best checkpoint",
-    stock.ProgressBar: _QUIET,
-    stock.ModelSummary: _QUIET,
+    stock.ProgressBar: QUIET,
+    stock.ModelSummary: QUIET,
     stock.Timer: "a unit's result must not depend on time",
     stock.ThroughputMonitor: "what a unit logs must not depend on time; the report has the speeds",
     stock.DeviceStatsMonitor: "what a unit logs must not depend on the machine",
@@ -66,22 +29,6 @@ _REFUSED_CALLBACKS: dict[type[pl.Callback], str] = {
     stock.LearningRateFinder: "search over the learning rate instead",
     stock.StochasticWeightAveraging: "it adds an epoch to the fit; use WeightAveraging",
 }
-
-
-def check_trainer_settings(settings: Mapping[str, Any]) -> None:
-    """Raise ``TaskError`` for an argument of ``L.Trainer`` that is unknown or the system's own."""
-    for name in settings:
-        if name in _SYSTEM_OWNED:
-            raise TaskError(f"task.trainer: {name} cannot be set: {_SYSTEM_OWNED[name]}")
-        if name not in TRAINER_SETTINGS:
-            raise TaskError(
-                f"task.trainer: {name!r} is no argument of L.Trainer; {did_you_mean(name, TRAINER_SETTINGS)}"
-            )
-    if settings.get("check_val_every_n_epoch", 1) is None:
-        raise TaskError(
-            "task.trainer: check_val_every_n_epoch is None, which is for validation inside an epoch: "
-            "give a number of epochs"
-        )
 
 
 def refuse_callbacks(callbacks: Iterable[pl.Callback]) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from cerebro_elastic.cli import main
 
-
 # On macOS Python has no such function, on Windows no such module either.
 _ELSEWHERE = """
 import os, sys
@@ -83,3 +82,54 @@ main()
     )
     assert ended.stdout.startswith("reading nothing.yaml []"), ended
     assert (ended.returncode, "nothing.yaml: cannot read" in ended.stderr) == (2, True)
+
+
+_RECIPE = """
+name: r
+epochs: 1
+task: {kind: torch, model_fn: 'net:make', loss: cross_entropy}
+data: {source: rows.csv}
+search: {space: {lr: [0.1]}}
+"""
+_LIGHTNING = "{kind: lightning, module: 'net:make', trainer: {devices: 4}}"
+_TORCH = "{kind: torch, model_fn: 'net:make', loss: cross_entropy}"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("rows.csv", "row.csv", "row.csv does not exist (did you mean 'rows.csv'?)"),
+        ("net:make", "nett:make", "'nett:make': no module 'nett' in"),
+        ("net:make", "net:mke", "'net:mke': net has no 'mke'; did you mean 'make'?"),
+        ("net:make", "broken:make", "broken.py:1: SyntaxError"),
+        (_TORCH, _LIGHTNING, "task.trainer: devices cannot be set: the run decides where"),
+        ("epochs: 1", "loggers: ['net:Board']", "'net:Board': net has no 'Board'"),
+        ("net:make", "hidden:make", "the imports began"),
+    ],
+)
+def test_wrong_names_and_paths_are_reported_before_the_imports(
+    tmp_path: Path, before: str, after: str, message: str
+) -> None:
+    (tmp_path / "net.py").write_text("def make(): ...\n")
+    (tmp_path / "broken.py").write_text("def make(:\n")
+    (tmp_path / "hidden.py").write_text("globals()['make'] = dict\n")  # only its import shows what it has
+    (tmp_path / "rows.csv").write_text("x,y\n1,2\n")
+    assert before in _RECIPE
+    (tmp_path / "r.yaml").write_text(_RECIPE.replace(before, after))
+    script = """
+import sys
+from cerebro_elastic.cli import main, start
+from cerebro_elastic.errors import RunError
+
+def begun():
+    raise RunError("the imports began")
+
+sys.argv = ["cerebro", "run", "r.yaml"]
+start.SharedImports = begun
+main()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode in (1, 2)
+    assert message in ended.stderr

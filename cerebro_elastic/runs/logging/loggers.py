@@ -18,6 +18,7 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.loggers import (
     TENSORBOARD,
     TRACKERS,
+    check_installed,
     lightning_loggers,
     logger_name,
     tracker_arguments,
@@ -84,7 +85,7 @@ class Loggers:
     def __init__(
         self, recipe: Recipe, spec: Spec, folder: RunFolder, env: Mapping[str, str] | None = None
     ) -> None:
-        check_installed(recipe)
+        check_installed(recipe.loggers)
         self._env = env
         self._recipe = recipe
         self._spec = spec
@@ -123,13 +124,6 @@ class Loggers:
             "folder": str(files),
         }
         return RemoteLogger("lightning", settings, _log(self._folder), self._env)
-
-
-def check_installed(recipe: Recipe) -> None:
-    """Raise ``MissingExtra`` if a logger that the recipe names is not installed."""
-    for name in map(logger_name, recipe.loggers or ()):
-        if name in (TENSORBOARD, *TRACKERS) and (remedy := missing("cerebro.loggers", name)):
-            raise MissingExtra(f"the recipe's `loggers` name {name}, which is not installed: {remedy}")
 
 
 def make_tracker(

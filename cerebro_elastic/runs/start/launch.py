@@ -18,10 +18,10 @@ from cerebro_elastic.core.model.run import Spec, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.recipes.references import check_named
 from cerebro_elastic.runs.attach import record_in, with_key
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed, RunCallback
 from cerebro_elastic.runs.folder import RunFolder, run_folder
-from cerebro_elastic.runs.logging.loggers import check_installed
 from cerebro_elastic.runs.owner import claim, left_alone, owns, refuse_others
 from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult, has_ended
@@ -106,7 +106,7 @@ class Launch:
         if study is not None:
             values["search"] = section_of(study, load_recipe(recipe, **values).objective)
         checked = load_recipe(recipe, **values)
-        check_installed(checked)
+        check_named(checked)
         if store is None and checked.etcd is not None:
             store = StoreSettings.at(checked.etcd)
         folder = run_folder(checked.name if run_id is None else run_id, home)

@@ -37,7 +37,9 @@ def tab_of(browser: Browser) -> Iterator[tuple[Tab, list[str], list[str]]]:
     errors: list[str] = []
     asked: list[str] = []
     tab.on("pageerror", lambda error: errors.append(str(error)))
-    tab.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    tab.on(
+        "console", lambda said: said.type == "error" and errors.append(f"{said.text} {said.location['url']}")
+    )
     tab.on("request", lambda request: asked.append(request.url))
     yield tab, errors, asked
     context.close()

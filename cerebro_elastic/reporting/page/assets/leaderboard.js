@@ -41,7 +41,7 @@ function measureColumns() {
   const widest = (texts, least, most) => Math.min(most, Math.max(least, ...texts.map((text) => text.length))) + 2.5;
   const metric = summary()?.objective?.[0] ?? "best";
   const shown = rows.length > 400 ? rows.slice(0, 400) : rows;
-  const reasons = rows.flatMap(([, row]) => (row.reason ? [row.reason] : []));
+  const reasons = rows.map(([, row]) => reason(row)).filter(Boolean);
   columns = [
     { key: "rank", title: "#", width: 6, n: true },
     { key: "config", title: "config", width: widest(rows.slice(-50).map(([name]) => name), 5, 16) + 3 },
@@ -130,6 +130,9 @@ function spark(config) {
   return s("svg", { viewBox: `0 0 ${width} ${height}`, class: `spark ${colour(config)}`, "aria-hidden": "true" }, s("polyline", { points: line }));
 }
 
+// Why a config has ended.
+const reason = (row) => (row.status === "live" ? "" : row.reason ?? "");
+
 function statusText(row) {
   if (row.status !== "live") return row.status;
   if (row.on) return `${row.saving ? "saved by" : row.queued ? "next on" : "on"} ${row.on}`;
@@ -153,7 +156,7 @@ function line(item, index) {
     at: () => number(row.at),
     progress: () => (done === null ? h("span", { class: "soft" }, `epoch ${row.epoch}`) : meter(done, row)),
     status: () => h("span", { class: `status-${row.status}` }, statusText(row)),
-    reason: () => row.reason && h("span", { "data-tip": cut(row.reason, 300) }, row.reason),
+    reason: () => h("span", { "data-tip": cut(reason(row), 300) }, reason(row)),
   };
   const tr = h("tr", { "data-config": config, "aria-rowindex": index + 2, "aria-selected": String(chosen), tabindex: index === current ? 0 : -1, class: focused() === config ? "pointed" : null },
     columns.map((column) => {
@@ -242,7 +245,7 @@ export function start() {
   frame = $("board");
   let shape = "";
   on("configs curves run selection", () => {
-    const now = JSON.stringify([names(), summary()?.objective, Object.keys(configs()).length]);
+    const now = JSON.stringify([names(), summary()?.objective, Object.keys(configs()).length, Object.values(configs()).filter(reason).length]);
     if (now !== shape || !body) { shape = now; measureColumns(); regroup(); if (test || $("filter").value) refilter(); }
     $("unselect").hidden = !selected.size;
     arrange();
