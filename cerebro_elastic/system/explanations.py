@@ -21,20 +21,30 @@ _RULE = "-" * 20
 
 
 def explain_error(error: BaseException, root: Path) -> str:
-    """The error and its innermost frames in the user's files, nearest first. Errors of this package explain
-    themselves: they come without frames."""
+    """The error, what it was raised from, and the innermost frames of both in the user's files, nearest first.
+    Errors of this package explain themselves: they come without frames."""
     if isinstance(error, CerebroError):
         return str(error)
-    text = _COLOURS.sub("", str(error)) or "without a message"
+    text = _message(error)
     if text == "EOF when reading a line" or type(error).__name__ == "BdbQuit":
         text = f"{text} (nobody can type here: remove breakpoint() and input() from the code)"
+    cause = error.__cause__
     frames = [
         f"\n  {name}:{frame.lineno} in {frame.name}: {frame.line}"
-        for frame in traceback.extract_tb(error.__traceback__)
+        for raised in (cause, error)
+        for frame in traceback.extract_tb(raised and raised.__traceback__)
         if (name := _name_of(Path(frame.filename), root)) is not None
     ]
     notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()) if not note.startswith(_RULE))
-    return f"{type(error).__name__}: {text}{notes}{''.join(reversed(frames[-_OWN_FRAMES:]))}"
+    source = f"\nraised from {type(cause).__name__}: {_message(cause)}" if cause is not None else ""
+    return f"{type(error).__name__}: {text}{source}{notes}{''.join(reversed(frames[-_OWN_FRAMES:]))}"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return _COLOURS.sub("", str(error)) or "without a message"
+    except Exception as exc:  # a user's exception may have a __str__ that fails
+        return f"without a message: its __str__ raises {type(exc).__name__}"
 
 
 def _name_of(file: Path, root: Path) -> str | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -168,16 +167,8 @@ def compiler_config(name: str) -> dict[str, Any]:
     return {
         key: value
         for key, entry in values.items()
-        if (value := _overridden(entry)) is not entry.default and value != entry.default
+        if (value := entry.user_override.get(entry.default)) is not entry.default and value != entry.default
     }
-
-
-def _overridden(entry: Any) -> Any:
-    """What a user has set, else the default. In torch 2.9 the attribute is the value itself, or a mark."""
-    override = entry.user_override
-    if isinstance(override, ContextVar):
-        return override.get(entry.default)
-    return entry.default if type(override) is object else override
 
 
 def put_compiler_config(name: str, values: Mapping[str, Any]) -> None:
@@ -226,8 +217,8 @@ def present_groups() -> list[Any]:
 
 
 def forget_groups_of(mesh: DeviceMesh) -> None:
-    """Have a mesh let go of its groups. That of torch 2.9 has their names only."""
-    getattr(mesh, "_pg_registry", {}).clear()
+    """Have a mesh let go of its groups."""
+    mesh._pg_registry.clear()
 
 
 def check_reducer_finished(ddp: DistributedDataParallel) -> None:

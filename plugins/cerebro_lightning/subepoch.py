@@ -20,6 +20,7 @@ tests guard what they do.
 from __future__ import annotations
 
 import copy
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
@@ -27,6 +28,7 @@ from typing import Any, NoReturn
 
 import lightning
 import lightning.pytorch as pl
+from lightning.pytorch.trainer import call
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
 
@@ -396,7 +398,9 @@ class _UnitEpochLoop(SignalFreeEpochLoop):
         except Stopped as stopped:
             self._unit.stopped_after = stopped.batches
             self._unit.leave()
-        except StopIteration:
+        except StopIteration as stop:
+            if any(frame.filename == call.__file__ for frame in traceback.extract_tb(stop.__traceback__)):
+                raise RuntimeError("a hook of the module or of a callback let a StopIteration out") from stop
             if self._unit.closes_epoch:
                 raise
             self._refuse("the rest of the epoch was skipped (on_train_batch_start returned -1)")

@@ -54,6 +54,25 @@ def test_the_short_story_has_the_users_line_and_the_whole_one_all(
     assert shortened(reason).splitlines()[1:] == shown[1:]
 
 
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise AttributeError("code")
+
+
+@pytest.mark.usefixtures("imports_as_found")
+def test_an_exception_has_its_cause_and_one_without_a_message_its_type(tmp_path: Path) -> None:
+    module = "def step(cause):\n    try:\n        raise cause\n    except Exception as e:\n        raise ValueError('v') from e\n"
+    (tmp_path / "a_cause.py").write_text(module)
+    step = import_object("a_cause:step", tmp_path)
+    assert explain_error(raised(lambda: step(KeyError("k"))), tmp_path).splitlines() == [
+        "ValueError: v",
+        "raised from KeyError: 'k'",
+        "  a_cause.py:5 in step: raise ValueError('v') from e",
+        "  a_cause.py:3 in step: raise cause",
+    ]
+    assert explain_error(Speechless(), tmp_path).endswith("its __str__ raises AttributeError")
+
+
 @pytest.mark.usefixtures("imports_as_found")
 def test_a_file_behind_a_link_or_in_an_archive_is_named_as_the_project_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,14 @@ def test_callbacks_that_cannot_work_are_refused(callback: Any, message: str) -> 
 def test_a_module_that_cannot_be_trained_exactly_is_refused(case: Case, message: str) -> None:
     with pytest.raises(TaskError, match=message):
         train(case)
+
+
+def test_a_stop_iteration_of_the_users_code_is_named() -> None:
+    with pytest.raises(RuntimeError, match="let a StopIteration out") as error:
+        train(Case("RunsOut"))
+    assert "training_step" in [
+        frame.name for frame in traceback.extract_tb(error.value.__cause__.__traceback__)
+    ]
 
 
 def test_an_object_that_is_no_longer_there_is_refused() -> None:

@@ -62,7 +62,7 @@ def look() -> list[str]:
         "sharded_like": not torch.equal(again.full_tensor(), whole),
         "patience_of_the_group": patience != timedelta(seconds=41),
         "present_groups": not internals.present_groups(),
-        "forget_groups_of": not (hasattr(mesh, "_pg_registry") or hasattr(mesh, "_dim_group_names")),
+        "forget_groups_of": not hasattr(mesh, "_pg_registry"),
         "forget_failed_groups": not hasattr(c10d._world, "group_count"),
     }
     return [name for name, failed in wrong.items() if failed]

@@ -449,6 +449,12 @@ class Skips(Net):
         return -1 if batch_idx == 1 else None
 
 
+class RunsOut(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        next(iter(()))
+        return super().training_step(batch, batch_idx)
+
+
 class Hides(Net):
     """Keeps something that cannot be carried."""
 
