@@ -21,7 +21,8 @@ _RULE = "-" * 20
 
 
 def explain_error(error: BaseException, root: Path) -> str:
-    """The error, what it was raised from, and the innermost frames of both in the user's files, nearest first.
+    """The error, what it was raised from, and the innermost frames of both in the user's files, nearest
+    first.
     Errors of this package explain themselves: they come without frames."""
     if isinstance(error, CerebroError):
         return str(error)

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
 expect.set_options(timeout=60_000)  # by itself 5 s, too little for a busy machine
-_BROWSERS = ("chromium", "google-chrome", "chromium-headless-shell")
+_BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 
 
 @contextmanager

@@ -61,8 +61,10 @@ class Speechless(Exception):
 
 @pytest.mark.usefixtures("imports_as_found")
 def test_an_exception_has_its_cause_and_one_without_a_message_its_type(tmp_path: Path) -> None:
-    module = "def step(cause):\n    try:\n        raise cause\n    except Exception as e:\n        raise ValueError('v') from e\n"
-    (tmp_path / "a_cause.py").write_text(module)
+    raising = (
+        "    try:\n        raise cause\n    except Exception as e:\n        raise ValueError('v') from e\n"
+    )
+    (tmp_path / "a_cause.py").write_text(f"def step(cause):\n{raising}")
     step = import_object("a_cause:step", tmp_path)
     assert explain_error(raised(lambda: step(KeyError("k"))), tmp_path).splitlines() == [
         "ValueError: v",

@@ -179,7 +179,7 @@ def test_an_object_that_is_no_module_is_refused(module: str, message: str) -> No
 )
 def test_the_trainers_settings_that_the_system_owns_are_refused(name: str) -> None:
     with pytest.raises(TaskError, match=rf"task\.trainer: {name} cannot be set: "):
-        task(trainer={name: 1})
+        LightningSection(module="lightning_zoo:Net", trainer={name: 1})
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_the_trainers_settings_that_the_system_owns_are_refused(name: str) -> No
 )
 def test_wrong_settings_of_the_trainer_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(TaskError, match=message):
-        task(trainer=settings).check({})
+        task(trainer=LightningSection(module="lightning_zoo:Net", trainer=settings).trainer).check({})
 
 
 @pytest.mark.parametrize(
@@ -236,9 +236,9 @@ def test_a_module_that_cannot_be_trained_exactly_is_refused(case: Case, message:
 def test_a_stop_iteration_of_the_users_code_is_named() -> None:
     with pytest.raises(RuntimeError, match="let a StopIteration out") as error:
         train(Case("RunsOut"))
-    assert "training_step" in [
-        frame.name for frame in traceback.extract_tb(error.value.__cause__.__traceback__)
-    ]
+    assert error.value.__cause__ is not None
+    frames = traceback.extract_tb(error.value.__cause__.__traceback__)
+    assert "training_step" in [frame.name for frame in frames]
 
 
 def test_an_object_that_is_no_longer_there_is_refused() -> None:
