@@ -33,7 +33,7 @@ def explain_error(error: BaseException, root: Path) -> str:
     frames = [
         f"\n  {name}:{frame.lineno} in {frame.name}: {frame.line}"
         for raised in (cause, error)
-        for frame in traceback.extract_tb(raised and raised.__traceback__)
+        for frame in traceback.extract_tb(None if raised is None else raised.__traceback__)
         if (name := _name_of(Path(frame.filename), root)) is not None
     ]
     notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()) if not note.startswith(_RULE))
