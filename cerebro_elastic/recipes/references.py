@@ -4,7 +4,6 @@ task take many seconds, and a wrong name should be said in the first one."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
 from contextlib import suppress
 from difflib import get_close_matches
 from importlib.machinery import ModuleSpec, PathFinder
@@ -83,7 +82,7 @@ def _installed(top: str) -> ModuleSpec | None:
     return ModuleSpec(top, None)
 
 
-def _names_of(tree: ast.AST) -> Collection[Any]:
+def _names_of(tree: ast.AST) -> set[str]:
     """All names that stand in a file, but those that are only read and belong to nothing in ``_HIDDEN``."""
     names: set[str] = set()
     for node in ast.walk(tree):
