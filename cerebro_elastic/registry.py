@@ -59,7 +59,6 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "nsga2": "cerebro_elastic.search.procedure:sampled",
         "tune": "cerebro_elastic.search.procedure:sampled",
         "median": "cerebro_elastic.search.procedure:MedianStopping",
-        "race": "cerebro_elastic.search.race:Race",
         "asha": "cerebro_elastic.search.halving:asha",
         "hyperband": "cerebro_elastic.search.halving:hyperband",
         "bohb": "cerebro_elastic.search.halving:bohb",

@@ -49,7 +49,6 @@ from cerebro_elastic.recipes.folds import (
 from cerebro_elastic.recipes.loggers import Loggers
 from cerebro_elastic.recipes.parallelism import AUTO, Parallelisms, check_ranks
 from cerebro_elastic.recipes.search import (
-    RACED_PARTITIONS,
     Objective,
     SearchSection,
     search_section,
@@ -213,7 +212,7 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _sampler_knows_constraints(self) -> Self:
         for name in (self.search.method, getattr(self.search, "sampler", "")):
-            if self.objective.constraints and name in ("cmaes", "tune", "race"):
+            if self.objective.constraints and name in ("cmaes", "tune"):
                 raise ValueError(
                     f"{name} goes by the objective alone, also where the `constraint` is broken: use tpe, "
                     "gp, nsga2, random or asha"
@@ -265,18 +264,6 @@ class Recipe(Section):
             rest = {key: known for key, known in value.items() if key != "constraint"}
             value = {**rest, "objective": {**objective, "constraint": several}}
         return value
-
-    @model_validator(mode="before")
-    @classmethod
-    def _defaults_of_a_race(cls, value: Any) -> Any:
-        """A race validates in units of their own, on several partitions."""
-        search = value.get("search") if isinstance(value, Mapping) else None
-        if not isinstance(search, Mapping) or search.get("method") != "race":
-            return value
-        data = value.get("data")
-        if isinstance(data, Mapping) and "url" not in data and "datamodule" not in data:
-            data = {"valid_partitions": RACED_PARTITIONS, **data}
-        return {"validation": "evaluate", **value, "data": data}
 
     _root: Path = PrivateAttr(default_factory=Path.cwd)
     _source: Source = PrivateAttr(default_factory=lambda: Source("recipe", {}))

@@ -26,7 +26,7 @@ from cerebro_elastic.errors import CerebroError, RecipeError, TaskError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.folds import Folds, why_no_folds
 from cerebro_elastic.recipes.loggers import lightning_loggers, tracker_arguments
-from cerebro_elastic.recipes.search import RaceSearch, flattened
+from cerebro_elastic.recipes.search import flattened
 from cerebro_elastic.registry import is_library, users_file, users_modules, users_name
 from cerebro_elastic.reporting.tables import bytes_text
 from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies, validations
@@ -161,29 +161,17 @@ def check(
         refusal = task.refusal(of_task[0], only)
         if refusal:
             raise RecipeError(f"parallelism: {only} cannot train the model: {refusal}")
-    _check_race(recipe, task, allowed)
     if recipe.validates_apart:
         _check_apart(recipe, task, of_task, allowed)
     manifest = _checked_data(recipe, datasets, data, prepare=prepare)
-    if isinstance(recipe.search, RaceSearch) and not manifest.valid:
-        raise RecipeError(
-            "a race compares validation rows, and the dataset has none: prepare it with `valid`"
-        )
     if recipe.folds:
         _check_folds(recipe.folds, manifest, data)
     loader.check(manifest.columns)
     for point in hparams:
         _check_batches(recipe, manifest, point)
     _check_cache(recipe, manifest)
-    if weights := loss_weights(recipe, manifest):
-        if isinstance(task, WeighsLosses):
-            task.check_weights(allowed)
-        if isinstance(recipe.search, RaceSearch) and recipe.objective.metric == "val_loss":
-            what = "class_weights" if weights.classes else "sample_weight"
-            raise RecipeError(
-                f"a race needs a mean over validation rows, and {what} make val_loss a weighted one: take a "
-                "metric of the task as objective, or leave the weights out"
-            )
+    if loss_weights(recipe, manifest) and isinstance(task, WeighsLosses):
+        task.check_weights(allowed)
     if recipe.checkpoints is not None:
         check_writable(recipe.rooted(recipe.checkpoints))
     if recipe.search.start is not None and Strategy() in allowed:
@@ -246,22 +234,6 @@ def _check_folds(folds: int, manifest: Manifest, data: str) -> None:
             f"validation: {folds} folds, and the rows of {data} were dealt to {manifest.folds} folds by "
             f"classes or groups, which {folds} would cut through: take {manifest.folds}, or prepare it again"
         )
-
-
-def _check_race(recipe: Recipe, task: object, allowed: Sequence[Strategy]) -> None:
-    """Raise ``RecipeError`` for a race without losses of rows."""
-    from cerebro_elastic.training.task import MeasuresRows
-
-    if not isinstance(recipe.search, RaceSearch):
-        return
-    metric, kind = recipe.objective.metric, recipe.task.kind
-    why: str | None = f"a task of kind {kind!r} gives metrics of all rows together; tasks of kind torch can"
-    if isinstance(task, MeasuresRows):
-        why = task.why_no_rows(metric)
-    if why is None and any(strategy.ranks > 1 for strategy in allowed):
-        why = "several ranks divide the rows of a batch: use one rank, by `parallelism: single`"
-    if why is not None:
-        raise RecipeError(f"a race needs {metric} for each validation row: {why}; or take another search")
 
 
 def _check_batches(recipe: Recipe, manifest: Manifest, hparams: Mapping[str, Any]) -> None:

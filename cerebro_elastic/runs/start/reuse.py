@@ -385,8 +385,6 @@ def _binding(recipe: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if f"{prefix}{key}" not in _FREE:
             within = isinstance(value, Mapping)
             values[key] = _binding(value, f"{prefix}{key}.") if within else value
-    if not prefix and recipe["search"]["method"] == "race":  # its visits have losses of rows
-        values["race"] = {"bounds": recipe["search"].get("bounds"), "objective": recipe["objective"]}
     return {key: value for key, value in values.items() if value != {}}
 
 
