@@ -17,7 +17,7 @@ import shutil
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points, requires
 from itertools import takewhile
 from pathlib import Path
@@ -42,7 +42,6 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "cerebro.parallel.sections": {},
     "cerebro.schedulers": {
         "auto": "cerebro_elastic.scheduling.look_ahead:Auto",
-        "exact": "cerebro_elastic.scheduling.exact:Exact",
         "monte-carlo": "cerebro_elastic.scheduling.look_ahead:MonteCarlo",
         "target": "cerebro_elastic.scheduling.look_ahead:Target",
         "vector-rearrangement": "cerebro_elastic.scheduling.look_ahead:VectorRearrangement",
@@ -95,7 +94,6 @@ _NEEDS = {
     ("cerebro.loggers", "tensorboard"): ("tensorboard",),
     ("cerebro.loggers", "mlflow"): ("mlflow", "sqlalchemy", "alembic"),
     ("cerebro.loggers", "wandb"): ("wandb",),
-    ("cerebro.schedulers", "exact"): ("ortools",),
 }
 """The packages that built-in parts need, by group and name."""
 
@@ -301,8 +299,12 @@ def section(group: str, name: str) -> Any | None:
 def missing(group: str, name: str) -> str | None:
     """The command that installs what a part needs, if that is not installed; the part is not imported.
 
-    A plugin lists the packages that it needs as ``NEEDS`` of its section."""
-    packages: tuple[str, ...] = _NEEDS.get((group, name), ()) or getattr(section(group, name), "NEEDS", ())
+    A plugin lists the packages that it needs as ``NEEDS`` of its section; a part of ours without a section
+    names its extra in its entry point."""
+    packages: Iterable[str] = _NEEDS.get((group, name), ()) or getattr(section(group, name), "NEEDS", ())
+    point = _entry_point(group, name)
+    if point is not None and point.dist is not None and point.dist.name == _PACKAGE:
+        packages = [*packages, *(package for extra, _, package, _ in extra_needs() if extra in point.extras)]
     absent = [package for package in packages if importlib.util.find_spec(package) is None]
     if not absent:
         return None

@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from cerebro_elastic import registry
 from cerebro_elastic.recipes.data import Data
 from cerebro_elastic.recipes.fields import (
     MOST_CONFIGS,
@@ -93,8 +94,8 @@ class NodeSection(Section):
     [made once](../how-to/data.md#made-once)."""
 
 
-_EVEN = ("auto", "exact", "longest-remaining")
-"""Schedulers that can keep progress even."""
+_EVEN = ("auto", "longest-remaining")
+"""The built-in schedulers that can keep progress even. One of a plugin answers for itself."""
 
 
 class Recipe(Section):
@@ -188,7 +189,8 @@ class Recipe(Section):
     @field_validator("progress")
     @classmethod
     def _scheduler_knows_progress(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value == "even" and info.data.get("scheduler") not in _EVEN:
+        built_in = registry.BUILT_IN["cerebro.schedulers"]
+        if value == "even" and info.data.get("scheduler") in built_in.keys() - set(_EVEN):
             raise ValueError(f"only {', '.join(_EVEN)} keep progress even: take one of them as `scheduler`")
         return value
 

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from cerebro_elastic.scheduling import openshop
+import cerebro_planner as openshop
 
 
 def test_the_example_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
