@@ -1,4 +1,4 @@
-"""The example in the docstring of ``cerebro_elastic.scheduling.openshop`` prints what it says."""
+"""The example in the docstring of ``cerebro_planner`` prints what it says."""
 
 from __future__ import annotations
 
