@@ -31,6 +31,7 @@ from cerebro_elastic.registry import is_library, users_file, users_modules, user
 from cerebro_elastic.reporting.tables import bytes_text
 from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies, validations
 from cerebro_elastic.runs.start.prepare_data import deal_dataset, import_sources, prepare_recipe
+from cerebro_elastic.runs.start.script_settings import Settings, refuse_others, settings_here
 from cerebro_elastic.system.explanations import explain_error, frames_first, has_own_frames, shortened
 from cerebro_elastic.system.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.system.process import Scratch
@@ -98,6 +99,7 @@ def preflight_and_check(
         "prepare": prepare,
         "first_batch": check_policy(recipe) != "off" if extent is None else extent.get("beside", False),
         "extent": extent,
+        "caller": asdict(settings_here(recipe)),
     }
     process = SubprocessCall(__name__, "the check of recipe and data", request, env)
     try:
@@ -349,6 +351,7 @@ def _check_here(request: Mapping[str, Any]) -> dict[str, Any]:
     with in_a_hurry():
         recipe = _recipe_of(request)
         try:
+            refuse_others(recipe, Settings(**request["caller"]))
             result = check(recipe, request["hparams"], request["data"], prepare=request["prepare"])
         except CerebroError:
             raise
