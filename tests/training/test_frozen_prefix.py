@@ -36,6 +36,7 @@ ROWS, EPOCHS, INPUTS = (150, 70), 2, 12
 VALID_ROWS = 90
 
 MODULE = """import functools
+import os
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -50,7 +51,7 @@ FACTOR, TERM, POWER, SLOPE = 1.0, 0.0, 1.0, 1.0
 
 
 def multiplied(x):
-    return x * FACTOR
+    return x * FACTOR * float(os.environ.get("PREFIX_GAIN", "1"))
 
 
 def plus(x, sign):
@@ -117,6 +118,13 @@ class Across(Encoder):
         return self.layers(x - x.mean(0))
 
 
+class Pairs(Encoder):
+    def forward(self, x):
+        even = len(x) // 2 * 2
+        pairs = x[:even].unflatten(0, (-1, 2))
+        return self.layers(torch.cat([(pairs + 0.1 * pairs.flip(1)).flatten(0, 1), x[even:]]))
+
+
 class Doubles(Encoder):
     def forward(self, x):
         return self.layers(x.mul_(2))
@@ -170,6 +178,7 @@ class Net(nn.Module):
 
 def model(lr=0.1, encoder="Encoder", use="batch", seed=0, activation="GELU", shift=0.0, **variables):
     global FACTOR, TERM, POWER, SLOPE
+    os.environ["PREFIX_GAIN"] = str(variables.get("gain", 1.0))
     FACTOR, TERM, POWER, SLOPE = (variables.get(n, d) for n, d in VARIABLES)
     power.cache_clear()
     Encoder.shift = shift
@@ -408,6 +417,7 @@ OTHERS: dict[str, tuple[object, object]] = {
     "term": (0.0, 1.0),
     "power": (1.0, 2.0),
     "slope": (1.0, 2.0),
+    "gain": (1.0, 2.0),
 }
 
 
@@ -444,6 +454,7 @@ REFUSED: dict[str, tuple[dict[str, object], dict[str, object], str]] = {
     "a global variable that counts": ({}, {"encoder": "CountsInFile"}, "keeps something from call to call"),
     "an input that is written to": ({}, {"encoder": "Doubles"}, "writes to its input"),
     "rows that meet": ({}, {"encoder": "Across"}, "beside other rows"),
+    "rows that meet in pairs": ({}, {"encoder": "Pairs"}, "beside other rows"),
     "a batch in pieces": ({}, {"use": "parts"}, "not a column of the batch"),
     "an input that is no column": ({}, {"use": "noise"}, "not a column of the batch"),
     "a prefix that is not called": ({}, {"use": "never"}, "was not called for a batch"),

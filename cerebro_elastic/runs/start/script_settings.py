@@ -87,17 +87,22 @@ def refuse_others(recipe: Recipe, caller: Settings) -> None:
     for name, now, then in other[:1]:
         more = f" ({counted(len(other) - 1, 'other value')} differ, too)" if len(other) > 1 else ""
         raise TaskError(
-            f"{name} is {now} where the run is started, and {then} where its nodes import the file: they would "
-            f"train with that{more}. Give it to the model as an argument (a hyper-parameter, or `args` of the "
-            'task), or set it in the file itself, above `if __name__ == "__main__":`'
+            f"{_OTHER.format(name=name, now=now, then=then)}{more}. Give it to the model as an argument (a "
+            "hyper-parameter, or `args` of the task), or set it in the file itself, above `if __name__ == "
+            '"__main__":`'
         )
     for name, now in caller.torch.items():
         if (then := fresh.torch.get(name, now)) != now:
             raise TaskError(
-                f"{name} is {now} where the run is started, and {then} where its nodes import the files: they "
-                "would train with that. Set it at the top level of the file with the model, above `if __name__ == "
-                '"__main__":`'
+                f"{_OTHER.format(name=name, now=now, then=then)}. Set it in the file of the model, "
+                'above `if __name__ == "__main__":`'
             )
+
+
+_OTHER = (
+    "{name} is {now} where the run is started, and {then} where its nodes import the user's files: they "
+    "would train with that"
+)
 
 
 def _imported(reference: str, root: Path) -> Any:
