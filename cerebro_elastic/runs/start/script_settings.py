@@ -63,8 +63,10 @@ def settings_here(recipe: Recipe) -> Settings:
                     attributes[f"{_importable(kind.__module__)}.{kind.__qualname__}.{name}"] = text
         for function in filter(is_users, [each for member in members for each in functions_of(member)]):
             for module, name, value in variables_of(function):
-                if isinstance(value, type) or any(functions_of(value)):
-                    queue += [value] if is_users(value) and not any(value is known for known in queue) else []
+                functions = [value] if isinstance(value, type) else [*functions_of(value)]
+                if functions:
+                    is_new = not any(value is known for known in queue)
+                    queue += [value] if is_new and any(map(is_users, functions)) else []
                 elif (text := _text(value)) is not None:
                     variables[f"{_importable(module)}.{name}"] = text
     return Settings(variables, attributes, _of_torch())
@@ -83,7 +85,11 @@ def refuse_others(recipe: Recipe, caller: Settings) -> None:
         *((name, now, fresh.variables.get(name, now)) for name, now in caller.variables.items()),
         *((name, now, fresh.attributes.get(name, "not there")) for name, now in caller.attributes.items()),
     ]
-    other = [(name, now, then) for name, now, then in pairs if now != then and not _varies(name, then)]
+    other = [
+        (name, now, then)
+        for name, now, then in pairs
+        if now != then and not _is_cache(name, then) and not _varies(name, then)
+    ]
     for name, now, then in other[:1]:
         more = f" ({counted(len(other) - 1, 'other value')} differ, too)" if len(other) > 1 else ""
         raise TaskError(
@@ -131,6 +137,11 @@ def _of_torch() -> dict[str, str]:
 
     carried = [setting for setting in SETTINGS if setting.carried and setting.name not in _OF_NODES]
     return {setting.name: repr(setting.get()) for setting in carried}
+
+
+def _is_cache(name: str, text: str) -> bool:
+    """Whether a variable is one that code fills when it is called first: the nodes fill it, too."""
+    return name.rpartition(".")[2].startswith("_") and text in ("None", "[]", "{}")
 
 
 def _varies(name: str, text: str) -> bool:
