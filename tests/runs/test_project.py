@@ -111,7 +111,7 @@ def test_what_the_project_says_that_no_code_reads_does_not_count(root: Path) -> 
     ]
 
 
-@pytest.mark.parametrize("name", ["SIZE", "WIDTH", "MY_RATE", "RATE", "JAX_ENABLE_X64"])
+@pytest.mark.parametrize("name", ["SIZE", "WIDTH", "MY_RATE", "RATE", "RATE__LOW", "JAX_ENABLE_X64"])
 def test_a_variable_that_the_project_or_a_library_names_counts(name: str, root: Path) -> None:
     before = seen(root, {"HOME": "/a", name: "1"})
     assert before.differences(seen(root, {"HOME": "/b", name: "1", "_": "x"})) == []

@@ -78,7 +78,7 @@ def recipe(tmp_path: Path) -> Recipe:
             "name": "n",
             "task": task,
             "data": {"url": "d"},
-            "search": {"space": {}},
+            "search": {"space": {"lr": [0.1]}},
             "objective": {"metric": "val_loss", "mode": "min"},
         },
         root=tmp_path,

@@ -239,18 +239,21 @@ class _Reader:
         return _sha256(content)
 
     def note_variables(self, content: bytes) -> None:
-        """Note the environment variables that a file names: whole, or by how they begin (``env_prefix``).
-        Settings of pydantic also read those that are a field's name in capitals."""
-        words = {os.fsdecode(word) for word in re.findall(rb"\w+", content)}
-        begins = tuple(word for word in words if len(word) > 2 and word.endswith("_") and word[0] != "_")
-        begins += tuple(os.fsdecode(word) + "_" for word in _PREFIX.findall(content))
+        """Note the environment variables that a file names: whole, or by how they begin (``env_prefix``, or a
+        section before ``__``). Settings of pydantic also read those that are a field's name in capitals."""
+        words = set(_WORD.findall(content))
+        begins = tuple(word for word in words if len(word) > 2 and word[-1:] == b"_" != word[:1])
+        begins += tuple(word + b"_" for word in _PREFIX.findall(content))
         if b"BaseSettings" in content:
             words |= {word.upper() for word in words}
             begins += tuple(word.upper() for word in begins)
-        rest = self._environ.keys() - self.variables - _OF_SHELL
-        self.variables |= {name for name in rest if name in words or name.startswith(begins)}
+        for name in self._environ.keys() - self.variables - _OF_SHELL:
+            text = os.fsencode(name)
+            if text in words or text.partition(b"__")[0] in words or text.startswith(begins):
+                self.variables.add(name)
 
 
+_WORD = re.compile(rb"\w+")
 _PREFIX = re.compile(rb"""prefix["']?\s*[=:]\s*["'](\w+)["']""")
 _OUTPUTS = (1, 2)
 """The outputs of this process. A file that gets them is a log of the run."""
