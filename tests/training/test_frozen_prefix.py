@@ -34,6 +34,8 @@ pytestmark = pytest.mark.usefixtures("imports_as_found")
 
 ROWS, EPOCHS, INPUTS = (150, 70), 2, 12
 VALID_ROWS = 90
+SAMPLES = (len(ROWS) + 1 + 1) * (1 + 3 + 7)
+"""How many rows are computed once more: of the first chunk of each partition, and of one by chance."""
 
 MODULE = """import functools
 import os
@@ -312,8 +314,7 @@ def test_each_row_is_encoded_once_and_the_state_is_the_same(kind: str, root: Pat
     computed = trained(task)
     assert sum(encoded(root)) >= EPOCHS * (sum(ROWS) + VALID_ROWS)
     kept = [trained(task, made=made(tmp_path), hparams={"lr": lr}) for lr in (0.1, 0.3)]
-    samples = (len(ROWS) + 1 + 1) * (1 + 3 + 7)  # of the first chunk of each partition, and of one by chance
-    assert sum(encoded(root)) == sum(ROWS) + VALID_ROWS + samples
+    assert sum(encoded(root)) == sum(ROWS) + VALID_ROWS + SAMPLES
     digests = [digest(state, tmp_path) for state, _ in (computed, *kept)]
     assert digests[0] == digests[1] != digests[2]
     assert [result.metrics for result in computed[1]] == [result.metrics for result in kept[0][1]]
@@ -356,7 +357,7 @@ def test_what_a_killed_process_has_kept_is_taken(
             trained(task, made=made(tmp_path))
     encoded(root)
     state, _ = trained(task, made=made(tmp_path))
-    assert sum(encoded(root)) == sum(ROWS) + VALID_ROWS - CHUNK + 2 * (len(ROWS) + 1)
+    assert sum(encoded(root)) == sum(ROWS) + VALID_ROWS - CHUNK + SAMPLES
     assert digest(state, tmp_path) == digest(trained(task)[0], tmp_path)
 
 
