@@ -128,7 +128,12 @@ def test_a_folder_of_many_files_and_large_ones_count_by_their_status(
         _write(str(picture.relative_to(root)))(root)
     os.truncate(root / "weights" / "base.pt", 9 << 20)
     read, reads = list[Path](), Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda file: read.append(file) or reads(file))
+
+    def noted(file: Path) -> bytes:
+        read.append(file)
+        return reads(file)
+
+    monkeypatch.setattr(Path, "read_bytes", noted)
     before = seen(root)
     assert "pictures/" in before.files
     assert not any(file.suffix in (".png", ".pt") for file in read)

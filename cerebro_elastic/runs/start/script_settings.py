@@ -204,5 +204,6 @@ def _array(value: Any) -> np.ndarray | None:
         return value if value.dtype != object else None
     torch: Any = sys.modules.get("torch")
     if torch is not None and type(value) is torch.Tensor and str(value.device) == "cpu":
-        return np.asarray(value.detach().contiguous().view(torch.uint8))
+        content: np.ndarray = np.asarray(value.detach().contiguous().view(torch.uint8))
+        return content
     return None
