@@ -10,6 +10,7 @@ import functools
 import importlib
 import importlib.util
 import json
+import linecache
 import os
 import re
 import shlex
@@ -362,7 +363,8 @@ def _import_module(reference: str, name: str, root: Path) -> ModuleType:
                 sys.path.append(here)
         importlib.invalidate_caches()
     try:
-        module = importlib.import_module(name)
+        with importing_users():
+            module = importlib.import_module(name)
     except ModuleNotFoundError as exc:
         if exc.name is not None and (name == exc.name or name.startswith(f"{exc.name}.")):
             near = did_you_mean(name, [file.stem for file in root.glob("*.py")])
@@ -379,6 +381,35 @@ def _import_module(reference: str, name: str, root: Path) -> ModuleType:
     if beside.exists() and "." not in name and Path(module.__file__ or "").resolve() != beside.resolve():
         raise TaskError(f"{reference!r}: the name {name!r} is taken by {module.__file__}; rename {beside}")
     return module
+
+
+_imports_of_users = 0
+"""How many imports of users' modules go on in this process."""
+
+
+@contextlib.contextmanager
+def importing_users() -> Iterator[None]:
+    """Within the block a module of the user's is imported for a run, so that it may start none."""
+    global _imports_of_users
+    _imports_of_users += 1
+    try:
+        yield
+    finally:
+        _imports_of_users -= 1
+
+
+def refuse_in_import() -> None:
+    """Raise ``TaskError`` if a run is started by a line that runs when the run's own processes import the
+    file: each would start a run that imports it again."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    if _imports_of_users or frame.f_globals.get("__name__") == "__mp_main__":
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        raise TaskError(
+            f"{frame.f_code.co_filename}:{frame.f_lineno} starts a run (`{line}`), and the nodes of a run "
+            'import this file: put what starts runs below `if __name__ == "__main__":` there'
+        )
 
 
 def place_in(folder: str, error: BaseException) -> str:

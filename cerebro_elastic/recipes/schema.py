@@ -367,8 +367,13 @@ def modules_of(recipe: Recipe) -> list[str]:
         module_of("cerebro.tasks", recipe.task.kind),
         *(module_of("cerebro.parallel", name) for name in used),
     ]
-    own = [text.partition(":")[0] for text in _texts(recipe.resolved()) if is_reference(text)]
+    own = [reference.partition(":")[0] for reference in references_of(recipe)]
     return list(dict.fromkeys([*(module for module in parts if module), *own]))
+
+
+def references_of(recipe: Recipe) -> list[str]:
+    """What a recipe names of the user's code: ``module:name``."""
+    return list(filter(is_reference, _texts(recipe.resolved())))
 
 
 def _texts(value: Any) -> Iterator[str]:
