@@ -179,9 +179,9 @@ def test(
 
 @on_last_run
 def importances(run: Run, as_json: Json = False) -> None:
-    """Show how much each hyper-parameter matters for the objective, by optuna.
+    """Show how much each hyper-parameter matters for the objective.
 
-    It needs ten configs that have finished, and the extra `search`.
+    It needs ten configs that have finished.
 
     Example: cerebro importances digits
     """
@@ -192,7 +192,7 @@ def importances(run: Run, as_json: Json = False) -> None:
     width = max(map(len, found.shares))
     for name, share in found.shares.items():
         echo(f"{name:<{width}}  {share:6.1%}  {'#' * round(40 * share)}")
-    echo(f"shares of the differences in {found.metric}, {found.text}")
+    echo(f"shares of what sets the best {found.metric} apart, {found.text}")
 
 
 @on_last_run

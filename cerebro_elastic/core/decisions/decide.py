@@ -7,7 +7,7 @@ here remembers what was decided.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -273,11 +273,24 @@ def observe(state: State, plan: Plan) -> SearchContext:
     return _observe(Moment(state, plan))
 
 
+def seen(state: State, plan: Plan, config: str) -> ConfigView:
+    """One config of the run, with all its members, as a search sees it."""
+    members = named(state.configs, config)
+    busy = {attempt.unit.config for attempt in state.underway()}
+    views = [_view.function(plan, each, _own(state, busy, each)) for each in members]
+    return _group.function(plan, members[0], tuple(views)) if plan.has_members else views[0]
+
+
+def _own(
+    state: State, busy: Container[str], config: Config
+) -> tuple[Sequence[Point], bool, Mapping[int, Mapping[int, str]]]:
+    return state.curves.get(config.id, ()), config.id not in busy, state.row_losses.get(config.id, {})
+
+
 def _observe(moment: Moment) -> SearchContext:
     state, plan, configs = moment.state, moment.plan, moment.state.configs.values()
-    curves, busy, losses = state.curves, moment.busy, state.row_losses
-    own = ((c, (curves.get(c.id, ()), c.id not in busy, losses.get(c.id, {}))) for c in in_order(configs))
-    views = _view(plan, own)
+    busy = moment.busy
+    views = _view(plan, ((config, _own(state, busy, config)) for config in in_order(configs)))
     if plan.has_members:
         groups = by_config(configs).values()
         of_groups = [(members[0], tuple(views[each.id] for each in members)) for members in groups]

@@ -12,7 +12,7 @@ from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.data.manifest import Manifest, read_manifest
-from cerebro_elastic.errors import DataError, MissingExtra, RunError, StorageError
+from cerebro_elastic.errors import DataError, RunError, StorageError
 from cerebro_elastic.reporting.page.report import ReportMetadata, render
 from cerebro_elastic.reporting.picture import gantt_picture
 from cerebro_elastic.reporting.results import write_curves
@@ -47,7 +47,7 @@ def write_report(result: RunResult, output: str | Path | None = None) -> str:
     try:
         found = result.importances()
         known |= {"importances": tuple(found.shares.items()), "importances_text": found.text}
-    except (RunError, MissingExtra) as error:
+    except RunError as error:
         known["importances_text"] = str(error)
     return write_page(result.spec, result.events, where, **known)
 

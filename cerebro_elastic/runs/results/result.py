@@ -40,7 +40,7 @@ from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.importances import Importances, importances
 from cerebro_elastic.runs.results.record_chain import Heads, heads
 from cerebro_elastic.runs.results.result_grid import ResultGrid, data_frame
-from cerebro_elastic.store.ledger.journal import Line, chained, read_lines
+from cerebro_elastic.store.ledger.journal import JournalReader, Line, chained, read_lines
 from cerebro_elastic.system.files import check_own, locate
 from cerebro_elastic.system.words import counted, for_reader, option
 
@@ -215,13 +215,9 @@ class RunResult:
         return {row.config: row for row in sorted(rows, key=lambda row: row.config)}
 
     def importances(self) -> Importances:
-        """How much each hyper-parameter matters for the objective, and what that rests on.
-
-        Raises:
-            RunError: Too few configs have finished, or nothing varies.
-            MissingExtra: optuna (extra ``search``) is not installed.
-        """
-        return importances(self.spec, self.recipe, self.events, self.leaderboard)
+        """How much each hyper-parameter matters for the objective, and what that rests on. Raises
+        ``RunError`` if too few configs have finished, or nothing varies."""
+        return importances(self.run, self.recipe, self.leaderboard)
 
     @cached_property
     def exactness(self) -> RunExactness:
@@ -338,7 +334,22 @@ class RunResult:
         ``optuna.copy_study``. While the run goes on, each look at it shows what has happened by then."""
         from cerebro_elastic.search.study_journal import study_of
 
-        return study_of(self.recipe, self.run, lambda: [line.event for line in self._read()[1]])
+        reader = JournalReader(self.folder.history)
+        return study_of(
+            self.recipe, self.run, reader.new_events if self.store is None else self._new_events()
+        )
+
+    def _new_events(self) -> Callable[[], Sequence[Event]]:
+        """What the store's record has gained since the last call."""
+        known = 0
+
+        def new() -> Sequence[Event]:
+            nonlocal known
+            events = [line.event for line in self._read()[1]][known:]
+            known += len(events)
+            return events
+
+        return new
 
 
 def has_ended(state: State, spec: Spec) -> bool:
