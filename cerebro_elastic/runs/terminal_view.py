@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -31,6 +31,9 @@ from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.system.explanations import shortened
 from cerebro_elastic.system.words import one_line
 
+if TYPE_CHECKING:
+    from cerebro_elastic.runs.results.result import RunResult
+
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
@@ -40,6 +43,8 @@ class Watcher:
     """It is called with a line of text at each step."""
     show: Callable[[list[Event], State], None] = lambda _events, _state: None
     """It is called with new events and the state after them, and with the state about twice a second."""
+    conclude: Callable[[RunResult], None] = lambda _result: None
+    """It is called with the result at the run's end, before its report is written."""
 
 
 _LINE = 400
@@ -54,7 +59,7 @@ class TerminalView:
     In a terminal these are tables of nodes and configs, sorted by the ``objective``, and lines
     about unusual events. Elsewhere, or without ``moving``, it shows lines alone: one a minute, one for each
     new best, and one when it turns out that the ``budget`` will hold, or will not. ``verbose`` adds a line
-    for every epoch of every config, and the optimality gap."""
+    for every epoch of every config, and the optimality gap. ``conclude`` prints the result."""
 
     def __init__(
         self,
@@ -64,6 +69,7 @@ class TerminalView:
         moving: bool = True,
         verbose: bool = False,
         budget: Budget | None = None,
+        conclude: Callable[[RunResult], None] | None = None,
     ) -> None:
         console = console or terminal()
         self._console = console
@@ -73,6 +79,9 @@ class TerminalView:
         self._objective = objective
         self._verbose = verbose
         self._budget = budget
+        self._conclude = conclude
+        self.concluded = False
+        """Whether the result was shown."""
         self._budget_holds: bool | None = None
         self._budget_due: float | None = None
         self._best: tuple[str, float] | None = None
@@ -84,7 +93,7 @@ class TerminalView:
         self._known_failures: dict[str, str] = {}
         self._before = State()
         self._closed = False
-        self.watcher = Watcher(say=self._say, show=self._show)
+        self.watcher = Watcher(self._say, self._show, self._show_result)
 
     def __enter__(self) -> Self:
         return self
@@ -93,6 +102,13 @@ class TerminalView:
         self._closed = True
         if self._live:
             self._live.stop()
+
+    def _show_result(self, result: RunResult) -> None:
+        if self._live:
+            self._live.stop()
+        if self._conclude is not None and not self._closed:
+            self._conclude(result)
+            self.concluded = True
 
     def _say(self, text: str) -> None:
         if not self._closed:  # the run may go on, in the background

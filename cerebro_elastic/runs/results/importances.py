@@ -1,4 +1,4 @@
-"""How much each hyper-parameter matters for the objective, by PED-ANOVA (IJCAI 2023; with branches, KDD 2026):
+"""How much each hyper-parameter matters for the objective, by PED-ANOVA (IJCAI 2023, with branches KDD 2026):
 how far the values of the best configs differ from those of all. The cost is linear in the number of configs.
 
 The densities are those of optuna's ``PedAnovaImportanceEvaluator``, whose import takes all of scikit-learn.

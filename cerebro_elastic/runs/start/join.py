@@ -137,7 +137,7 @@ def join_as(
             )
         except NodesLeft:
             watcher.say(f"{nodes_text} left the run")
-        return write_results(folder)
+        return write_results(folder, watcher)
 
 
 def _check(record: Record, spec: Spec, node: str) -> None:
