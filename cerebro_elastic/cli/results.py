@@ -248,7 +248,7 @@ def report(
 @on_run
 def export(
     run: Run,
-    folder: Annotated[Path, typer.Argument(help="Where the model goes: a new or empty folder.")],
+    folder: Annotated[str, typer.Argument(help="Where the model goes: a new or empty folder, or its URL.")],
     config: OneConfig = "best",
     merged: Annotated[
         bool, typer.Option("--merged", help="Of an adapter of PEFT: the base with the adapter in it.")
@@ -271,9 +271,9 @@ def export(
         from cerebro_elastic.cli.shapes import ExportJson
 
         name, epoch, lacking = exported.row.config, exported.at.epoch, list(exported.not_carried)
-        echo_json(ExportJson(run=run.id, config=name, epoch=epoch, folder=str(folder), not_carried=lacking))
+        echo_json(ExportJson(run=run.id, config=name, epoch=epoch, folder=folder, not_carried=lacking))
         return
-    echo(f"{exported.row.config} after epoch {exported.at.epoch} is in {folder}: see {folder / 'README.md'}")
+    echo(f"{exported.row.config} after epoch {exported.at.epoch} is in {folder}: see README.md there")
     if exported.not_carried:
         echo("training on from there goes on without:")
     for name in exported.not_carried:

@@ -392,7 +392,7 @@ def ray(
 
 @contextmanager
 def _going_on(
-    run: str, home: Path | None, etcd: str | None, grace: float, yes: bool, verbose: bool, as_json: bool
+    run: str, home: str | None, etcd: str | None, grace: float, yes: bool, verbose: bool, as_json: bool
 ) -> Iterator[tuple[Run, Terms, TerminalView]]:
     """The run that a command lets go on, on which terms it does, and the view that shows it meanwhile."""
     stopped = "stopped; what was committed is safe. `cerebro run` with the run's recipe goes on from there."

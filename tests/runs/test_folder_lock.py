@@ -114,6 +114,9 @@ def test_the_folder_of_runs_is_found_alike_wherever_it_is_named(
     monkeypatch.setenv("CEREBRO_HOME", "~/usual")
     assert home_of() == tmp_path / "usual"
     assert home_of("~/given") == home_of(Path("~/given")) == tmp_path / "given"
+    for url in ("s3://bucket/runs", Path("s3://bucket/runs")):
+        with pytest.raises(RunError, match="is a URL|s3://bucket/runs"):
+            home_of(url)
     assert etcd_folder("r", "~/given") == tmp_path / "given" / "r.etcd"
     with own_folder(SPEC, "one", "~/given") as folder:
         write_spec(folder, SPEC)
