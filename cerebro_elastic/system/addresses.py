@@ -36,9 +36,7 @@ def at_home(text: str) -> str:
     return text if before is None else before[0] + os.path.expanduser(text[before.end() :])
 
 
-_WITH_BUCKETS = frozenset(
-    ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "hf", "http", "https")
-)
+_WITH_BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "hf", "http", "https")
 """Protocols whose URLs begin with the name of a bucket or a host."""
 
 

@@ -109,17 +109,18 @@ PLANTED = {**RECIPE, "search": {"space": {"lr": [0.1, 0.2]}, "constraints": ["pl
 def test_reading_a_run_of_others_calls_no_function_of_theirs(
     whose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project, folder = tmp_path / "project", RunFolder(tmp_path / "r")
+    project, folder, original = tmp_path / "project", RunFolder(tmp_path / "r"), tmp_path / "original"
     project.mkdir()
+    original.mkdir()
     (project / "planted.py").write_text("open('called', 'w')\ndef holds(lr): return True\n")
-    storage = str(folder.path) if whose != "a copy" else "/home/another/runs/r"
+    storage = str(folder.path) if whose != "a copy" else str(original)
     with folder.locked():
         write_spec(folder, replace(SPEC, recipe=PLANTED, root=str(project), storage=storage))
         Journal(folder.history).append([RunOpened(1, PLAN)])
-    for path in {"theirs": (folder.path, *folder.path.iterdir()), "with their project": (project,)}.get(
-        whose, ()
-    ):
-        os.chown(path, OTHER, OTHER)
+    if whose == "theirs":
+        give_away(folder.path)
+    if whose == "with their project":
+        os.chown(project, OTHER, OTHER)
     monkeypatch.chdir(tmp_path)
     notes: list[str] = []
     verify(RunResult(folder), say=notes.append)

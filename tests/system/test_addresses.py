@@ -29,8 +29,19 @@ def test_an_address_that_would_be_another_place_is_refused(text: str, message: s
 
 @pytest.mark.parametrize(
     "text",
-    ["/data", "runs/2026-01-01T10:00", "a b/c:d", "my_data:load", "s3://bucket", "s3a://b/x", "hdfs:///data"]
-    + ["https://host/x", "file:///data", "memory://x", "simplecache::s3://b/x", "abfs://c@account.net/x"],
+    [
+        "/data",
+        "runs/2026-01-01T10:00",
+        "a b/c:d",
+        "my_data:load",
+        "s3://bucket",
+        "hdfs:///data",
+        "https://host/x",
+        "file:///data",
+        "memory://x",
+        "simplecache::s3://b/x",
+        "abfs://c@account.net/x",
+    ],
 )
 def test_an_address_that_is_understood_stays_as_it_is(text: str) -> None:
     assert place_of(text) == text

@@ -138,10 +138,14 @@ def failures(moment: Moment) -> Iterator[ConfigEnded]:
 
 def quarantines(state: State) -> Iterator[NodeQuarantined]:
     """Idle nodes on which units keep failing. Each quarantine lasts longer than the one before. A busy node
-    is considered when it is idle."""
+    is considered when it is idle, and one that has registered since its last failure when it fails again: it
+    may have been mended (the disk of a run that is started again)."""
     for name, streak in state.streaks.items():
-        idle = name in state.nodes and name not in state.attempts and name not in state.quarantined
-        if idle and streak.last > state.quarantined_for.get(name, 0) and _too_many(state, name, streak):
+        node = state.nodes.get(name)
+        if node is None or name in state.attempts or name in state.quarantined:
+            continue
+        known = max(state.quarantined_for.get(name, 0), node.registration)
+        if streak.last > known and _too_many(state, name, streak):
             yield NodeQuarantined(0, name, _why(streak), streak.last, _cooldown(state, streak))
 
 
