@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,6 +44,9 @@ def verify(
     time_limit: Annotated[
         float, typer.Option(min=0, help="The most seconds to spend on making the run's decisions again.")
     ] = DECIDING_SECONDS,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Make all decisions again, however long that takes.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check a run's history, and that everything made from it agrees with it.
@@ -62,7 +66,9 @@ def verify(
 
     result = run.result
     notes: list[str] = []
-    violations = check(result, head=head, export=export, seconds=time_limit, say=notes.append)
+    violations = check(
+        result, head=head, export=export, seconds=math.inf if everything else time_limit, say=notes.append
+    )
     visits = sum(len(visits_of(event)) for event in result.events)
     if as_json:
         found = VerifyJson(visits=visits, violations=violations, notes=notes, head=result.head)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
@@ -14,6 +14,7 @@ from rich.text import Text
 from cerebro_elastic.core.decisions.gangs import waits
 from cerebro_elastic.core.history.sentences import mark_of
 from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.model.best import loss
 from cerebro_elastic.core.model.events import (
     Event,
     LeaderChanged,
@@ -193,9 +194,8 @@ class TerminalView:
         """A line of progress, where no table moves: a new best, all epochs, or now and then the summary."""
         if not isinstance(event, UnitCommitted) or not state.plan:
             return None
-        best = self._objective and leading(state, self._objective)
-        is_new, self._best = best is not None and best != self._best, best or self._best
         ends = _ended_epoch(event.visit, state)
+        is_new = ends and self._leads(event.visit.unit.config, state)
         if not (elapsed >= self._line_due or (ends and (self._verbose or is_new))):
             return None
         self._line_due = elapsed + _LINE_SECONDS
@@ -205,6 +205,20 @@ class TerminalView:
         unit = event.visit.unit
         metrics = " ".join(f"{k}={v:.4g}" for k, v in state.configs[unit.config].metrics.items())
         return f"{unit.config} epoch {unit.epoch + 1}/{state.plan.epochs} {metrics} ({summary})"
+
+    def _leads(self, config: str, state: State) -> bool:
+        """Whether another config, or another value, is the best since this ``config`` has ended an epoch. All
+        configs are looked at only where the rest could be better now."""
+        if self._objective is None or state.plan is None:
+            return False
+        if self._best is None or self._best[0] == config or state.plan.has_members:
+            best = leading(state, self._objective)
+        else:
+            alone = leading(replace(state, configs={config: state.configs[config]}), self._objective)
+            losses = [loss(each and each[1], self._objective.mode) for each in (alone, self._best)]
+            best = alone if losses[0] < losses[1] else self._best
+        is_new, self._best = best is not None and best != self._best, best or self._best
+        return is_new
 
 
 def _first_attempt(state: State) -> Attempt | None:

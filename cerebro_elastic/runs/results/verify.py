@@ -34,7 +34,7 @@ from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.results.result import RunResult, check_here, check_search
 from cerebro_elastic.runs.versions import DECIDING, deciding
 from cerebro_elastic.simulation import Redecision, redecide
-from cerebro_elastic.system.words import counted
+from cerebro_elastic.system.words import counted, option
 from cerebro_elastic.worker.rendezvous.compatibility import changed_code
 
 
@@ -171,7 +171,8 @@ def _decisions(result: RunResult, seconds: float) -> Iterator[Violation | Note]:
     if again is None:
         yield Note("its decisions were not made again: what decided is not to be had here")
     elif again.explanation is None:
-        yield Note(f"{again.matched} of {counted(again.total, 'decision')} made again, all the same")
+        rest = f"; {option('all', 'seconds=math.inf')} makes all" if again.matched < again.total else ""
+        yield Note(f"{again.matched} of {counted(again.total, 'decision')} made again, all the same{rest}")
     else:
         story = (
             f"of {counted(again.total, 'decision')} {again.matched} are the same when made again, and then "
