@@ -84,7 +84,9 @@ class _Operations:
             directions = [_direction(criterion) for criterion in self._criteria]
             yield _op(JournalOperation.CREATE_STUDY, study_name=self._run, directions=directions)
         of_some = any(named_in(event))
-        configs = named_in(event)[0] if of_some else (each.id for each in in_order(state.configs.values()))
+        configs: Iterable[str] = (
+            named_in(event)[0] if of_some else (each.id for each in in_order(state.configs.values()))
+        )
         for name in dict.fromkeys(state.configs[config].seen_as for config in configs):
             yield from self._changes(seen(state, plan, name))
 

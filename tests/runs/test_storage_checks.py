@@ -86,7 +86,7 @@ def test_writable_storage_is_left_unchanged(tmp_path: Path) -> None:
 
 
 def test_what_other_processes_do_not_see_keeps_no_checkpoints() -> None:
-    name = call_in_fork(lambda: write_probe("memory://checkpoints"), 60.0)
+    name = call_in_fork(lambda: {"name": write_probe("memory://checkpoints")}, 60.0)["name"]
     with pytest.raises(RecipeError, match="cannot be kept in memory://checkpoints: a process does not see"):
         find_probe("memory://checkpoints", name)
 

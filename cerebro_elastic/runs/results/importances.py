@@ -127,10 +127,12 @@ class _Range:
     def density(self, values: Iterable[float]) -> list[float]:
         """The share of each cell: a normal density around each value, of Scott's width, and a wide one."""
         counts = Counter(map(self._cell, values))
-        kernels = [(cell, _width(counts), count) for cell, count in counts.items()]
+        width = _width(counts)
+        kernels: list[tuple[float, float, int]] = [(cell, width, count) for cell, count in counts.items()]
         kernels.append(((self.cells - 1) / 2, self.cells, 1))
         return [
-            sum(count * self._share(cell, *kernel) for *kernel, count in kernels) / (counts.total() + 1)
+            sum(count * self._share(cell, middle, width) for middle, width, count in kernels)
+            / (counts.total() + 1)
             for cell in range(self.cells)
         ]
 
@@ -166,7 +168,7 @@ def _width(counts: Counter[int]) -> float:
     mean = sum(cells) / total
     deviation = math.sqrt(sum((cell - mean) ** 2 for cell in cells) / max(1, total - 1))
     quartiles = cells[min(total * 3 // 4, total - 1)] - cells[max(total // 4 - 1, 0)]
-    return max(1.059 * min(quartiles / 1.34, deviation) * total**-0.2, 0.5 / 1.64)
+    return max(1.059 * min(quartiles / 1.34, deviation) * float(total**-0.2), 0.5 / 1.64)
 
 
 def _mass(low: float, high: float, middle: float, width: float) -> float:
