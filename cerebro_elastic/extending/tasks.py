@@ -53,3 +53,4 @@ from cerebro_elastic.training.test_metrics import values_for_race as values_for_
 
 select_arguments = arguments.select
 object_digest = user_objects.digest
+UserGlobals = user_objects.UserGlobals

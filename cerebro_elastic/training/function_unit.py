@@ -132,15 +132,11 @@ class FunctionUnit:
         self._parts = self._parallelism.build(self._make, self._device, loaded=job.state is not None)
         self._options = constructor_options(self._parts.optimizer)
         parts = self._parts
-        self._graph = graph_of_parts(
-            self._model, parts.optimizer, parts.scheduler, user.files, whole=self._whole
-        )
+        self._graph = graph_of_parts(self._model, parts.optimizer, parts.scheduler, whole=self._whole)
         self.progress = Progress() if job.state is None else self._taken_up(job.state)
         if job.state is not None:
-            trees, files = (job.state.get(key, {}) for key in ("objects", "files"))
-            self._graph.restore(cloned(trees), cloned(files), self._device)
-        self._moved = process_settings.Moved()
-        self._moved.put(job.state)
+            self._graph.restore(cloned(job.state["objects"]), self._device)
+        self._settings = process_settings.AsSetUp()
         self._place_generators(job.state)
 
     def train(self) -> tuple[dict[str, float], int]:
@@ -268,8 +264,8 @@ class FunctionUnit:
         loss, epoch = self.progress.loss, self.progress.epoch.state()
         model, optimizer = self._exported()
         structure = self._structure()
-        new = {path for path, change in structure.get("parts", {}).items() if "created" in change}
-        objects, files = self._graph.carry(new=new)
+        objects = self._graph.carry()
+        self._settings.check()
         mine = {"rng": rng.capture(self._device), "loss": loss.total}
         _, *others = [mine] if whole else collectives.gathered(mine) or [mine]
         return {
@@ -278,7 +274,6 @@ class FunctionUnit:
             "options": self._options,
             "structure": structure,
             "objects": objects if self._whole else self._carried("objects"),
-            "files": files,
             "scheduler": self._parts.scheduler and self._parts.scheduler.state_dict(),
             "rng": mine["rng"],
             "step": self.progress.step,
@@ -286,7 +281,6 @@ class FunctionUnit:
             "sums": epoch["sums"],
             "begun": (loss.total, loss.rows) if loss.rows else None,
             "others": others,
-            **self._moved.state(),
         }
 
     @property

@@ -76,5 +76,27 @@ class _WithTorch(Generators):
             torch.cuda.set_rng_state(state["cuda"], device)
 
 
+def numpy_state(generator: Any) -> dict[str, Any]:
+    """The state of a ``numpy.random.Generator`` or ``BitGenerator``, with its seeds: ``spawn`` makes
+    generators by them, and counts those that it has made."""
+    bits = _bits_of(generator)
+    seeds = {"seeds": bits.seed_seq.state} if type(bits.seed_seq) is np.random.SeedSequence else {}
+    return {**bits.state, **seeds}
+
+
+def set_numpy_state(generator: Any, state: Mapping[str, Any]) -> None:
+    """Put a generator where ``numpy_state`` found it."""
+    bits = _bits_of(generator)
+    own = {name: value for name, value in state.items() if name != "seeds"}
+    if (seeds := state.get("seeds")) is not None and (bits.seed_seq is None or bits.seed_seq.state != seeds):
+        bits.__setstate__((own, np.random.SeedSequence(**seeds)))
+    else:
+        bits.state = own
+
+
+def _bits_of(generator: Any) -> Any:
+    return getattr(generator, "bit_generator", generator)
+
+
 generators, rng = Generators(), _WithTorch()
 """Those of tasks of arrays, and those of tasks of torch."""

@@ -14,12 +14,12 @@ from torch.optim.lr_scheduler import LRScheduler
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.registry import import_object, is_reference, is_users
+from cerebro_elastic.registry import import_object, is_reference
 from cerebro_elastic.system import arguments
 from cerebro_elastic.training.hparams import BUDGET, Taker, Takers, budget_of
-from cerebro_elastic.training.objects.user_files import UserFiles
 from cerebro_elastic.training.parallel.base import Parts
 from cerebro_elastic.training.passes import BatchMean, accuracy
+from cerebro_elastic.training.user_objects import UserGlobals
 
 FOR_PASS = frozenset({"model", "optimizer", "scheduler", "batches", "epoch", "device"})
 """What ``train_fn`` and ``eval_fn`` may ask for besides hyper-parameters."""
@@ -52,7 +52,7 @@ class UserFunctions:
         of_passes = FOR_PASS if self.train_fn or self.eval_fn else frozenset()
         self.takers = Takers(self._functions(), section.args, BUDGET | of_passes)
         roles = (self._model_fn, self._input_fn, self.train_fn, self.eval_fn, self.loss)
-        self.files = UserFiles(root, [role.__module__ for role in roles if role and is_users(role)])
+        self.files = UserGlobals([role for role in roles if role], root)
         self.measures = {
             name: self._chosen(f"metrics.{name}", ref, _MEASURES) for name, ref in section.metrics.items()
         }

@@ -8,6 +8,7 @@ batches.
 from __future__ import annotations
 
 import copy
+import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -17,6 +18,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.utils.data import DataLoader
@@ -28,8 +30,16 @@ from cerebro_elastic.extending.data import (
     indivisible,
 )
 from cerebro_elastic.extending.errors import NoTestSet, TaskError
-from cerebro_elastic.extending.state import fingerprint, is_generator, rng, values_equal
-from cerebro_elastic.extending.tasks import BatchPart, Phase, UnitJob, job_batches, row_by_row, whole
+from cerebro_elastic.extending.state import rng, values_equal
+from cerebro_elastic.extending.tasks import (
+    BatchPart,
+    Phase,
+    UnitJob,
+    job_batches,
+    object_digest,
+    row_by_row,
+    whole,
+)
 from cerebro_lightning.distributed import DistributedStrategy
 from cerebro_lightning.optimizers import NamedStateStrategy
 
@@ -40,6 +50,7 @@ def data_module(job: UnitJob) -> Any:
 
 
 _PLAIN = (bool, int, float, str, bytes, type(None))
+_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 _MOST_ITEMS = 5000
 """Containers with more items are taken for rows, and not searched."""
 
@@ -84,8 +95,8 @@ def _nothing(stage: str | None = None) -> None:
 def _inside(value: Any) -> Any:
     """The contents of a container, or the state of a random generator. Other objects, such as datasets, are
     not searched: what they cache changes no row."""
-    if is_generator(value):
-        return fingerprint(value, {})
+    if isinstance(value, _GENERATORS):
+        return object_digest(value)
     return _copied(value, iter(range(_MOST_ITEMS)))
 
 
