@@ -40,9 +40,6 @@ OPTIMIZER_HOOK_TABLES = (
 )
 """The tables of hooks that an optimizer may have."""
 
-RECURRENT_ATTRIBUTES = frozenset(("_flat_weights", "_flat_weight_refs"))
-"""What recurrent modules make of their parameters."""
-
 OPTIMIZER_ATTRIBUTES = frozenset(vars(torch.optim.SGD([torch.zeros(1)]))) | {"step", "state", "param_groups"}
 """What every optimizer has: none of it was set by a user's code."""
 
