@@ -328,6 +328,8 @@ class _Digest:
             self._say(id(value))
         elif isinstance(content, set):
             self._say(sorted(map(repr, content)))
+        elif _torchs("Tensor")(content):
+            self._say((content.dtype, content.shape, content.cpu().reshape(-1).tolist()))
         elif isinstance(content, np.ndarray):
             self._say((content.dtype, content.shape))
             self.hash.update(content.tobytes())

@@ -49,7 +49,7 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     ),
     "torch.set_num_threads": (lambda: torch.set_num_threads(3), torch.get_num_threads),
     "torch.set_grad_enabled": (lambda: torch.set_grad_enabled(False), torch.is_grad_enabled),
-    "os.environ": (lambda: os.environ.pop("HOME"), lambda: dict(os.environ)),
+    "os.environ": (lambda: os.environ.pop("HOME", None), lambda: dict(os.environ)),
     "the working directory": (lambda: os.chdir("/"), os.getcwd),
     "numpy.seterr": (lambda: np.seterr(all="raise"), np.geterr),
 }

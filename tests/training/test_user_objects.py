@@ -85,7 +85,6 @@ def test_a_change_in_place_is_refused_and_undone(name: str) -> None:
         for _ in range(2):
             with pytest.raises(TaskError, match=r"a_file\.VALUE changed in training"), users.borrowed():
                 change(value)
-                assert digest(value) != before
             assert digest(value) == before
             assert file.VALUE is value  # type: ignore[attr-defined]
     finally:

@@ -46,7 +46,7 @@ def _content(value: Any) -> Any:
     size = getattr(value, "nbytes", None)
     if isinstance(size, int | np.integer) and size > _LARGEST:
         return None
-    if isinstance(value, np.ndarray) or type(value).__module__.startswith("pandas."):
+    if isinstance(value, np.ndarray) or type(value).__module__.partition(".")[0] == "pandas":
         return _items(value)
     return None
 
