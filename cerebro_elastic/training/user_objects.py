@@ -92,9 +92,8 @@ class UserGlobals:
         file = vars(module).get("__file__") or ""
         if name == "__main__" or module is sys.modules["__main__"]:  # no other process has its variables
             return False
-        return name in self._names or (
-            not is_library(file) and lies_in(self._places, users_paths(Path(file)))
-        )
+        own = file and not is_library(file) and lies_in(self._places, users_paths(Path(file)))
+        return name in self._names or bool(own)
 
 
 class _Kept:
@@ -245,7 +244,8 @@ def _put_function(function: FunctionType, content: Mapping[str | int, Any]) -> N
 
 def _array(value: Any) -> Any:
     """A copy of an array, or of what can be one."""
-    if getattr(value, "nbytes", 0) > _LARGEST:
+    sizes = (getattr(value, "nbytes", 0), getattr(value, "size", 0))
+    if any(isinstance(size, int) and size > _LARGEST for size in sizes):
         return None
     try:
         array = np.array(value)

@@ -57,12 +57,15 @@ def _left_out(value: Any, state: Tree, path: str, walk: Encodes) -> dict[str, Tr
     that cannot hop."""
     left_out: dict[str, Tree] = {}
     for name, item in attributes_of(value).items():
+        lost = len(walk.lost)
         try:
             with walk.whole():
                 tree = walk.tree(item, f"{path}/{name}")
         except NotSerializable:
             continue
-        if not any(values_equal(tree, kept) for kept in state.values()):
+        if len(walk.lost) > lost:
+            del walk.lost[lost:]
+        elif not any(values_equal(tree, kept) for kept in state.values()):
             left_out[name] = tree
     return left_out
 
