@@ -59,7 +59,8 @@ class Encoder:
         self._at_setup = at_setup
         self._known = {id(value): name for name, value in (known or {}).items()}
         self._marks = marks
-        self._strict = strict
+        self.strict = strict
+        """Whether opaque values are refused."""
         self._rows = Rows()
         for name, value in (known or {}).items():
             if isinstance(value, Tensor):
@@ -117,7 +118,7 @@ class Encoder:
 
     def opaque(self, value: Any, path: str) -> Tree:
         """The tree of a value that is of no kind that can be carried."""
-        if self._strict:
+        if self.strict:
             raise NotSerializable(name_of(type(value)))
         self.index.opaque[path] = token(value)
         return opaque(value)
@@ -130,16 +131,17 @@ class Encoder:
     def whole(self) -> Iterator[None]:
         """The block takes an object apart of which a part may mean nothing by itself: it gets all trees, or
         raises ``NotSerializable``."""
-        strict, self._strict = self._strict, True
+        strict, self.strict = self.strict, True
         try:
             with self._undone():
                 yield
         finally:
-            self._strict = strict
+            self.strict = strict
+        """Whether opaque values are refused."""
 
     def attributes(self, own: Mapping[str, Any], path: str = "") -> dict[str, Tree]:
         """The trees of an object's ``own`` attributes, by name. In place of one that cannot hop stands that
-        it stays as a constructor has made it, unless the walk is strict."""
+        it stays as a constructor has made it."""
         trees = {}
         for name, value in own.items():
             if name in self._marks or made_by_compiler(name):
@@ -148,11 +150,9 @@ class Encoder:
             try:
                 with self._undone():
                     trees[name] = self.tree(value, where)
-                    if len(self.lost) > lost and not self._strict:
+                    if len(self.lost) > lost:
                         raise NotSerializable(name_of(type(self.lost[lost][1])))
             except NotSerializable:
-                if self._strict:
-                    raise
                 trees[name] = opaque(value)
                 if self._at_setup is not None:
                     self._leave_out(where, value)

@@ -94,6 +94,7 @@ class Encodes(Protocol):
 
     memory: MemoryIndex
     lost: list[tuple[str, Any]]
+    strict: bool
 
     def tree(self, value: Any, path: str = "") -> Tree: ...
     def named(self, values: Mapping[str, Any], path: str) -> dict[str, Tree]: ...

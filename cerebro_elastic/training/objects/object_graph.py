@@ -61,8 +61,7 @@ class ObjectGraph:
         marks: frozenset[str] = frozenset(),
     ) -> None:
         self._roots, self._known, self._marks = roots, known, marks
-        self._at_setup = ObjectIndex()
-        encoder, trees = self._walk()
+        encoder, trees = self._walk(None)
         self._bare = {name for name, tree in trees.items() if not tree}
         self._at_setup = encoder.index
         for path in self._at_setup.opaque:
@@ -100,14 +99,13 @@ class ObjectGraph:
         Raises:
             TaskError: An object that a constructor has made, and that does not hop, has changed.
         """
-        encoder, trees = self._walk()
+        encoder, trees = self._walk(self._at_setup)
         if not changes_allowed:
             self._check(encoder)
             self._note(encoder.left_out)
         return {name: tree for name, tree in trees.items() if tree or name not in self._bare}
 
-    def _walk(self) -> tuple[Encoder, dict[str, Tree]]:
-        at_setup = self._at_setup if self._at_setup.objects else None
+    def _walk(self, at_setup: ObjectIndex | None) -> tuple[Encoder, dict[str, Tree]]:
         encoder = Encoder(self._known(), at_setup, self._marks, strict=False)
         return encoder, {
             root.name: encoder.module(root.owner, root.own, root.name)

@@ -74,7 +74,8 @@ class _Objects(Kind):
     """Objects of the user's classes: an attribute that cannot hop stays as the constructor has made it."""
 
     def tree(self, value: Any, path: str, walk: Encodes) -> Tree | None:
-        own = walk.attributes(attributes_of(value), path)
+        taken_apart = walk.named if walk.strict else walk.attributes
+        own = taken_apart(attributes_of(value), path)
         return {TAG: self.name, "type": name_of(type(value)), "value": own}
 
     def value(self, present: Any, tree: Tree, path: str, walk: Decodes) -> Any:
