@@ -298,7 +298,7 @@ class FunctionUnit:
             return self._built.changes(self._model, [self._parts.optimizer])
         carried = self._carried("structure")
         if isinstance(self._parallelism, Sharding):
-            return self._built.refrozen(self._undivided, self._model, [self._parts.optimizer])
+            return self._built.refrozen(carried, self._undivided, self._model, [self._parts.optimizer])
         return carried
 
     def _exported(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,12 @@ from torch.nn.utils import prune
 from torch.optim import Optimizer
 
 from cerebro_elastic.errors import CheckpointError
-from cerebro_elastic.system.torch_internals import buffers_of, non_persistent_buffers_of, parameters_of
+from cerebro_elastic.system.torch_internals import (
+    buffers_of,
+    modules_of,
+    non_persistent_buffers_of,
+    parameters_of,
+)
 from cerebro_elastic.training._torch_internals import finalize_lazy_module, refresh_flat_weights
 from cerebro_elastic.training.parallel.optimizer_state import regroup
 from cerebro_elastic.training.structure import (
@@ -72,13 +78,21 @@ class _Rebuild:
         self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
 
     def do(self) -> None:
+        built = dict(self._modules)
         for path, change in self._changes.items():
-            was, now = (ModuleOutline(*change[key]) for key in ("was", "now"))
+            was = change["was"] and ModuleOutline(*change["was"])
             if self._built.get(path) != was:
                 raise _otherwise(where(self._model, path), was, self._built.get(path))
-            self._set_up(self._modules[path], was, now)
+            if was is None:
+                self._modules[path] = _copy_without_tensors(built[change["like"]])
+        for path, change in self._changes.items():
+            if change["now"] is not None:
+                was, now = (ModuleOutline(*(change[key] or ("", (), (), ()))) for key in ("was", "now"))
+                self._set_up(self._modules[path], was, now)
 
     def _set_up(self, module: nn.Module, was: ModuleOutline, now: ModuleOutline) -> None:
+        inside = {name: None if at is None else self._modules[at] for name, at in now.modules}
+        _refill(modules_of(module), inside)
         specs = dict(was.tensors)
         for hook in dict.fromkeys([*was.hooks, *now.hooks]):
             if hook.startswith(PRUNED):
@@ -119,6 +133,19 @@ class _Rebuild:
         own.grad = None
         own.data = fresh
         return own.requires_grad_(grad)
+
+
+def _copy_without_tensors(like: nn.Module) -> nn.Module:
+    """A copy of a module that is to get its tensors and modules."""
+    inside = [part for table in _tables(like) for part in table.values()]
+    module = copy.deepcopy(like, {id(part): None for part in inside if part is not None})
+    for table in _tables(module):
+        table.clear()
+    return module
+
+
+def _tables(module: nn.Module) -> tuple[dict[str, Any], ...]:
+    return modules_of(module), parameters_of(module), buffers_of(module)
 
 
 def _table(module: nn.Module, kind: str) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 Every unit builds its model anew, while an ordinary fit keeps one model. During that, lazy layers become real
 ones, parameters are pruned or frozen, buffers get another shape or type. A unit compares the structure of its
 model at the end with that at the beginning. The difference hops; ``rebuild`` applies it to the next unit's
-model before that gets its values. Layers and parameters that come, go or are replaced are refused.
+model before that gets its values. A layer that comes hops if it is a copy of
+another; parameters that come are refused.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils.prune import BasePruningMethod
 from torch.optim import Optimizer
 
-from cerebro_elastic.errors import TaskError
+from cerebro_elastic.checkpoint.tree import flatten
+from cerebro_elastic.errors import CheckpointError, TaskError
 from cerebro_elastic.system.torch_internals import (
+    MODULE_ATTRIBUTES,
     buffers_of,
     modules_of,
     non_persistent_buffers_of,
@@ -32,6 +35,7 @@ from cerebro_elastic.training._torch_internals import (
     is_lazy_hook,
     pruned_name,
 )
+from cerebro_elastic.training.equality import values_equal
 from cerebro_elastic.training.objects.kinds import name_of
 from cerebro_elastic.training.parallel.optimizer_state import group_names
 
@@ -59,7 +63,8 @@ ModelOutline: TypeAlias = Mapping[str, ModuleOutline]
 """The modules by their paths, outer ones first."""
 
 ModuleChange: TypeAlias = Mapping[str, Any]
-"""A module's outlines ``was`` and ``now``."""
+"""A module's outlines ``was`` and ``now`` (``None``: it was or is not there), and for a new one the path of
+the module that it is ``like``."""
 
 
 class ModelStructure:
@@ -93,50 +98,100 @@ class ModelStructure:
         return changed
 
     def refrozen(
-        self, whole: ModelOutline, model: nn.Module, optimizers: Sequence[Optimizer]
+        self,
+        carried: Mapping[str, Any],
+        whole: ModelOutline,
+        model: nn.Module,
+        optimizers: Sequence[Optimizer],
     ) -> dict[str, Any]:
         """What training has changed in a model whose tensors are divided among ranks: which parameters are
         frozen, and the optimizers' groups.
 
         Args:
+            carried: The changes that the unit began with.
             whole: The model's outline before it was divided.
             model: The divided model.
             optimizers: Its optimizers.
         """
         grads = {name: p.requires_grad for name, p in model.named_parameters(remove_duplicate=False)}
-        changed = dict[str, Any]()
+        changed, parts = dict[str, Any](), carried.get("parts", {})
         for path, part in whole.items():
             now = part._replace(tensors=tuple(_with_grad(path, *each, grads) for each in part.tensors))
             was = self.outline.get(path)
             if now != was:
-                changed[path] = {"was": was and tuple(was), "now": tuple(now)}
+                like = parts.get(path, {}).get("like")
+                changed[path] = {"was": was and tuple(was), "now": tuple(now), "like": like}
+        removed = {path: parts[path] for path in self.outline.keys() - whole.keys()}
         groups = [group_names(optimizer, model) for optimizer in optimizers]
         return {
-            **({"parts": changed} if changed else {}),
+            **({"parts": {**changed, **removed}} if changed or removed else {}),
             **({"groups": self.groups} if groups != self.groups else {}),
         }
 
     def _parts(self, model: nn.Module, now: ModelOutline) -> dict[str, ModuleChange]:
         parts: dict[str, ModuleChange] = {}
+        modules = dict(model.named_modules())
+        built = {path: modules[path] for path, part in self.outline.items() if now.get(path) == part}
         for path in {**self.outline, **now}:
             was, is_now = self.outline.get(path), now.get(path)
-            if was != is_now:
-                if was is None or is_now is None or not _is_as_built(was, is_now):
-                    raise TaskError(
-                        f"{where(model, path)}: layers or parameters have come, gone or been replaced during "
-                        "training, which the next unit's model would lack: make them all in the constructor, "
-                        "and freeze or skip those that are not used yet"
-                    )
+            if was == is_now:
+                continue
+            like = _like(modules[path], built) if was is None else None
+            if like is None and is_now is not None and not (was and _is_as_built(was, is_now)):
+                raise TaskError(
+                    f"{where(model, path)}: layers or parameters have come, gone or been replaced during "
+                    "training, which the next unit's model would lack: make them all in the constructor, and "
+                    "freeze or skip those that are not used yet"
+                )
+            if was is not None and is_now is not None:
                 _check_hooks(model, path, was, is_now)
-                parts[path] = {"was": tuple(was), "now": tuple(is_now)}
+            parts[path] = {"was": was and tuple(was), "now": is_now and tuple(is_now), "like": like}
         return parts
 
 
+def _like(new: nn.Module, built: Mapping[str, nn.Module]) -> str | None:
+    """The path of a module of which ``new``, once it gets its values, is a copy: torchmetrics'
+    ``MetricTracker`` makes one in each epoch. ``None`` if there is none."""
+    if any(hooks_of(new, table) for table in CALL_HOOK_TABLES):
+        return None
+    own = _not_plain(new)
+    same = (path for path, other in built.items() if type(other) is type(new))
+    return next((path for path in same if values_equal(own, _not_plain(built[path]))), None)
+
+
+def _not_plain(module: nn.Module) -> dict[str, Any]:
+    """The attributes that no checkpoint holds as they are."""
+    return {
+        name: value
+        for name, value in _kept_by(module).items()
+        if name not in MODULE_ATTRIBUTES and not _is_plain(value)
+    }
+
+
+def _kept_by(module: nn.Module) -> Mapping[str, Any]:
+    """The attributes that a copy has: a class may leave out what it makes anew."""
+    if type(module).__getstate__ is object.__getstate__:
+        return vars(module)
+    try:
+        state = module.__getstate__()  # type: ignore[no-untyped-call]
+    except Exception:  # some refuse, such as parametrized ones
+        return vars(module)
+    return state if isinstance(state, dict) else vars(module)
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        flatten({"value": value})
+    except CheckpointError:
+        return False
+    return True
+
+
 def _is_as_built(was: ModuleOutline, now: ModuleOutline) -> bool:
-    """Whether a module has the layers and parameters that its constructor made: they may be frozen, pruned,
-    of another shape, or no longer lazy. Buffers may come and go."""
+    """Whether a module has the parameters that its constructor made: they may be frozen, pruned, of another
+    shape, or no longer lazy. Buffers may come and go."""
     same = was.kind == now.kind or (LAZY in was.hooks and LAZY not in now.hooks)
-    return same and was.modules == now.modules and _parameters_in(was) == _parameters_in(now)
+    return same and _parameters_in(was) == _parameters_in(now)
 
 
 def _parameters_in(part: ModuleOutline) -> set[tuple[str, str]]:

@@ -228,8 +228,11 @@ def _of_function(function: FunctionType) -> dict[str | int, Any]:
     """Its attributes, its defaults, and the contents of its cells by number."""
     cells = {at: item for at, cell in enumerate(function.__closure__ or ()) for item in in_cell(cell)}
     own = {name: value for name, value in vars(function).items() if not name.startswith("_torchdynamo")}
-    kept = {"__defaults__": function.__defaults__, "__kwdefaults__": function.__kwdefaults__}
-    return {**kept, **cells, **own}
+    kept: dict[str | int, Any] = {"__defaults__": function.__defaults__}
+    kept["__kwdefaults__"] = function.__kwdefaults__
+    kept.update(cells)
+    kept.update(own)
+    return kept
 
 
 def _put_function(function: FunctionType, content: Mapping[str | int, Any]) -> None:

@@ -147,9 +147,7 @@ def test_a_configs_settings_of_jax_are_refused_and_reach_no_other() -> None:
     section = JaxSection(init_fn=f"{__name__}:doubles_init", step_fn=f"{__name__}:step")
     task = JaxTask(section, HERE)
     plain = task.train(contract.job(0, None)).state
-    with pytest.raises(
-        TaskError, match=r"jax\.config\.jax_enable_x64 changed from False to True"
-    ):
+    with pytest.raises(TaskError, match=r"jax\.config\.jax_enable_x64 changed from False to True"):
         task.train(contract.job(0, None, hparams={"lr": 0.1, "width": 7}))
     assert not jax.config.jax_enable_x64
     assert_same(dict(task.train(contract.job(0, None)).state), dict(plain))

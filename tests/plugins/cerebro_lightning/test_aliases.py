@@ -17,7 +17,6 @@ REFUSED = {
     "Generators": r"Generators\.stream is a builtins\.generator: its position",
     "LoaderIterator": r"LoaderIterator\.batches is a .*DataLoaderIter: its position",
     "ReplacedFunction": r"ReplacedFunction\.function, a function, has changed during training",
-    "References": r"References: layers or parameters have come, gone",
     "Table": r"Table\.table, a DataFrame, has changed during training",
     "Buffers": r"Buffers\.bytes, a bytearray, has changed during training",
     "Weak": r"Weak\.calls, a WeakKeyDictionary, has changed during training",

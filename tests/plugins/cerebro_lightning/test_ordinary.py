@@ -117,7 +117,7 @@ def test_units_in_parts_equal_one_ordinary_fit(case: Case) -> None:
     [
         ("Growing", r"Growing\.scales: layers or parameters have come, gone or been replaced"),
         ("Replaced", r"Replaced\.net\.2: layers or parameters have come, gone"),
-        ("Added", r"Added: layers or parameters have come, gone"),
+        ("Added", r"Added\.extra\.1: layers or parameters have come, gone"),
         ("Swapped", r"Swapped\.net\.1: layers or parameters have come, gone"),
         ("BecomesBuffer", "BecomesBuffer: layers or parameters have come, gone"),
         ("FewerGroups", "FewerGroups: layers or parameters have come, gone"),
