@@ -226,12 +226,13 @@ def _put_set(value: set[Any], content: set[Any]) -> None:
 
 def _of_function(function: FunctionType) -> dict[str | int, Any]:
     """Its attributes, its defaults, and the contents of its cells by number."""
-    cells = {at: item for at, cell in enumerate(function.__closure__ or ()) for item in in_cell(cell)}
-    own = {name: value for name, value in vars(function).items() if not name.startswith("_torchdynamo")}
-    kept: dict[str | int, Any] = {"__defaults__": function.__defaults__}
-    kept["__kwdefaults__"] = function.__kwdefaults__
-    kept.update(cells)
-    kept.update(own)
+    kept: dict[str | int, Any] = {
+        "__defaults__": function.__defaults__,
+        "__kwdefaults__": function.__kwdefaults__,
+    }
+    for at, cell in enumerate(function.__closure__ or ()):
+        kept.update((at, item) for item in in_cell(cell))
+    kept.update((name, item) for name, item in vars(function).items() if not name.startswith("_torchdynamo"))
     return kept
 
 
