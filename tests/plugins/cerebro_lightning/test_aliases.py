@@ -9,6 +9,7 @@ import pytest
 from lightning_harness import ORDERS, Case, Stops, differences, ordinary_fit, outcome, units
 
 from cerebro_elastic.errors import TaskError
+from cerebro_elastic.training.objects import object_graph
 
 CUTS: Stops = {(0, 0): (2,), (1, 0): (1,)}
 
@@ -68,6 +69,17 @@ def test_kept_objects_hop_or_are_scratch(module: str) -> None:
 def test_state_that_cannot_hop_is_refused_by_name(module: str, message: str) -> None:
     with pytest.raises(TaskError, match=message):
         list(units(Case(f"alias_zoo:{module}", orders=ORDERS[:1])))
+
+
+def test_what_is_left_out_is_noted_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_graph, "_noted", set())
+    with caplog.at_level("INFO", "cerebro"):
+        list(units(Case("alias_zoo:NewFunction", orders=ORDERS[:1])))
+    assert [record.fields["name"] for record in caplog.records if hasattr(record, "fields")] == [
+        "NewFunction.function"
+    ]
 
 
 def test_files_are_as_they_were_imported_after_a_unit() -> None:
