@@ -30,6 +30,7 @@ from cerebro_elastic.registry import is_library, is_users, lies_in, users_paths,
 from cerebro_elastic.training.equality import values_equal
 from cerebro_elastic.training.generators import numpy_state, set_numpy_state
 from cerebro_elastic.training.instances import attributes_of, set_attributes
+from cerebro_elastic.training.spoiled import spoil
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic)
 _LARGEST = 1 << 20
@@ -75,6 +76,7 @@ class UserGlobals:
             for kept in self._kept.values():
                 changed += kept.put_back()
         if changed:
+            spoil(changed[0])
             raise TaskError(
                 f"{', '.join(changed[:3])} changed in training: what is kept in a global variable, a class "
                 "or a function does not hop with a config, and all configs of a rank share it. Keep what "
