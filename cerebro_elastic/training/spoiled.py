@@ -1,5 +1,5 @@
-"""Whether a unit has changed something that all configs of this process share. It was put back as far as it was
-seen. Only a fresh process is certain not to hand the rest to another config."""
+"""Whether a unit has changed something that all configs of this process share. It was put back as far as it
+was seen. Only a fresh process is certain not to hand the rest to another config."""
 
 from __future__ import annotations
 
