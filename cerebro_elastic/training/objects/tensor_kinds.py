@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from cerebro_elastic.system.torch_internals import MODULE_ATTRIBUTES, made_by_compiler
@@ -127,11 +128,16 @@ class _Modules(Kind):
         return present
 
 
+def _is_made_of_python(kind: type) -> bool:
+    """Whether a module is none of TorchScript's: those hold objects of C++, and carry themselves."""
+    return issubclass(kind, nn.Module) and not issubclass(kind, torch.jit.ScriptModule)
+
+
 TENSORS = (
     _Numbers("number", of(np.generic), identity=False),
     _Arrays("numpy's array", of(np.ndarray)),
     _Tensors("tensor", of(Tensor), made=(Tensor, nn.Parameter, nn.Buffer)),
-    _Modules("module", of(nn.Module)),
+    _Modules("module", _is_made_of_python),
 )
 
 
