@@ -26,6 +26,7 @@ from cerebro_elastic.store.ledger.worker import WorkerLedger
 from cerebro_elastic.system import logs
 from cerebro_elastic.system.addresses import LOOPBACK
 from cerebro_elastic.system.clock import Clock, SystemClock
+from cerebro_elastic.system.devices import CPU, own_device
 from cerebro_elastic.system.files import private_folder
 from cerebro_elastic.system.listening import own_address
 from cerebro_elastic.training.unit_runner import UnitRunner
@@ -129,7 +130,7 @@ def _unit_runner(spec: Spec, env: Mapping[str, str], local_rank: int, beat: Call
     cache = cache_folder(env)
     private_folder(cache)
     uses_torch = spec.load_recipe().task.ARRAYS == "torch"  # no task is imported to know that
-    device = _device(local_rank) if uses_torch else "cpu"
+    device = own_device(local_rank) if uses_torch else CPU
     if uses_torch:
         warm_up()
     runner = UnitRunner(spec, cache, device, bytes_of(env, "CEREBRO_CACHE_BYTES"), beat)
@@ -165,15 +166,8 @@ def _batch_bytes(env: Mapping[str, str], recipe: Recipe, cache: Path) -> int:
     """What the host may keep of made batches: as the machine or the recipe says, or a part of the room."""
     limits = (bytes_of(env, "CEREBRO_BATCH_CACHE_BYTES"), recipe.node.batch_cache_bytes)
     given = next((limit for limit in limits if limit is not None), None)
-    free = min(shutil.disk_usage(cache).free // 4, free_bytes("cpu", None) // 2)
+    free = min(shutil.disk_usage(cache).free // 4, free_bytes(CPU, None) // 2)
     return max(0, free) if given is None else given
-
-
-def _device(local_rank: int) -> str:
-    """The rank's device, as torch names it."""
-    import torch
-
-    return f"cuda:{local_rank}" if torch.cuda.is_available() else "cpu"
 
 
 def _prepare(strategies: Sequence[Strategy], device: str) -> None:
