@@ -1,9 +1,8 @@
-"""The devices of this machine as torch names them: ``cpu``, or an accelerator of any maker (``cuda:1``, ``xpu:0``).
+"""The devices of this machine as torch names them: ``cpu``, or an accelerator of any maker (``cuda:1``).
 
 All that the package asks of an accelerator is asked here. Each maker's module in torch (``torch.cuda``,
-``torch.xpu``, ``torch_npu``'s, ...) has functions of the same names; what a maker lacks counts as 0. Torch is imported
-on use. To look for devices may forbid later forks to use them: a process that forks looks in a child
-(``runs/start/machine.py``).
+``torch.xpu``, ...) has functions of the same names; what a maker lacks counts as 0. Torch is imported on use.
+To look for devices may forbid later forks to use them: a process that forks looks in a child.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.system.words import counted
 
 CPU = "cpu"
 
@@ -42,25 +42,33 @@ def count_here() -> int:
     return 0 if kind == CPU else int(_module(kind).device_count())
 
 
-def own_device(local_rank: int) -> str:
-    """The device of a node's rank, ready for use: nothing may be asked of a device before. Code that names no
-    number, such as ``tensor.cuda()``, means this one from now on. Raises ``RunError`` if the node has too few.
-    """
-    kind = kind_here()
-    if kind == CPU:
-        return CPU
-    device, module = f"{kind}:{local_rank}", _module(kind)
-    if local_rank >= module.device_count():
+def device_of(kind: str, rank: int) -> str:
+    """The device of one of the ranks that a process's devices of this ``kind`` are for."""
+    return CPU if kind == CPU else f"{kind}:{rank}"
+
+
+def kind_of(device: str) -> str:
+    """``cuda`` of ``cuda:1``."""
+    return device.partition(":")[0]
+
+
+def use(device: str) -> None:
+    """Make the device ready: nothing may be asked of it before. Code that names no number, such as
+    ``tensor.cuda()``, means this one from now on. Raises ``RunError`` if there is none of its number."""
+    if not is_accelerator(device):
+        return
+    kind, _, number = device.partition(":")
+    module = _module(kind)
+    if int(number) >= (count := module.device_count()):
+        more = f"; {VISIBLE[kind]} may name more" if kind in VISIBLE else ""
         raise RunError(
-            f"rank {local_rank} of this node has no device: the node sees {module.device_count()} of kind {kind},"
-            " and each rank needs one: start fewer ranks (`node.ranks`, torchrun's --nproc-per-node), or give "
-            f"the node more devices{f' by {VISIBLE[kind]}' if kind in VISIBLE else ''}"
+            f"there is no {device}: torch sees {counted(count, 'device')} of kind {kind} here, and each rank "
+            f"needs one: start fewer ranks (`node.ranks`, torchrun's --nproc-per-node){more}"
         )
     if hasattr(module, "set_device"):  # Apple has one device
         module.set_device(device)
     if hasattr(module, "init"):
         module.init()
-    return device
 
 
 def hardware_here() -> str:

@@ -207,7 +207,7 @@ class FunctionUnit:
             "buffer": dict(model.named_buffers()),
             "optimizer": to_names(self._parts.optimizer, model),
             "scheduler": scheduler.state_dict() if scheduler is not None else {},
-            "generator": rng.capture(),
+            "generator": rng.capture(self._device),
             "attribute": {
                 f"{path}.{name}".lstrip("."): value
                 for path, module in model.named_modules()

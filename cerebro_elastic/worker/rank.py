@@ -26,7 +26,7 @@ from cerebro_elastic.store.ledger.worker import WorkerLedger
 from cerebro_elastic.system import logs
 from cerebro_elastic.system.addresses import LOOPBACK
 from cerebro_elastic.system.clock import Clock, SystemClock
-from cerebro_elastic.system.devices import CPU, own_device
+from cerebro_elastic.system.devices import CPU, device_of, kind_here, use
 from cerebro_elastic.system.files import private_folder
 from cerebro_elastic.system.listening import own_address
 from cerebro_elastic.training.unit_runner import UnitRunner
@@ -130,7 +130,8 @@ def _unit_runner(spec: Spec, env: Mapping[str, str], local_rank: int, beat: Call
     cache = cache_folder(env)
     private_folder(cache)
     uses_torch = spec.load_recipe().task.ARRAYS == "torch"  # no task is imported to know that
-    device = own_device(local_rank) if uses_torch else CPU
+    device = device_of(kind_here(), local_rank) if uses_torch else CPU
+    use(device)
     if uses_torch:
         warm_up()
     runner = UnitRunner(spec, cache, device, bytes_of(env, "CEREBRO_CACHE_BYTES"), beat)

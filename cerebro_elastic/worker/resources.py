@@ -1,8 +1,8 @@
 """What does a rank take of its machine, and how much may it take? Memory, CPU time, and the work of its GPU.
 
-Memory is an accelerator's, as torch's allocator counts it; on a CPU it is the process's resident memory, as the
-kernel counts it. To measure costs a unit some reads of ``/proc``. A device is asked for its utilisation once a
-second at most; of NVIDIA's that needs the package ``nvidia-ml-py``.
+Memory is an accelerator's, as torch's allocator counts it; on a CPU it is the process's resident memory, as
+the kernel counts it. To measure costs a unit some reads of ``/proc``. A device is asked for its utilisation
+once a second at most; of NVIDIA's that needs the package ``nvidia-ml-py``.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class Meter:
     def peak_bytes(self) -> int:
         """Bytes on top of those at the beginning."""
         resident, on_device = peaks(self._device)
-        return (on_device if devices.is_accelerator(self._device) else max(resident, self._before)) - self._before
+        peak = on_device if devices.is_accelerator(self._device) else resident
+        return max(0, peak - self._before)
 
 
 def forget_peaks(device: str) -> None:

@@ -192,6 +192,7 @@ def unit(place: int, state: TaskState | None = None, **hparams: Any) -> UnitJob:
         validation=(),
         loader=LoaderSettings(batch_size=2),
         state=state,
+        device="cpu",
     )
 
 
