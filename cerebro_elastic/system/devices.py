@@ -15,6 +15,9 @@ from cerebro_elastic.system.words import counted
 
 CPU = "cpu"
 
+SHARED = "CEREBRO_SHARED_DEVICE"
+"""The variable of a node that shares its device with others: it gives memory back after each unit."""
+
 VISIBLE: Mapping[str, str] = {
     "cuda": "CUDA_VISIBLE_DEVICES",  # ROCm reads it, too
     "xpu": "ZE_AFFINITY_MASK",
@@ -114,6 +117,15 @@ def give_back(device: str) -> None:
     """Give the memory back that torch keeps for later tensors: others on the device can use it."""
     if is_accelerator(device):
         _module(device).empty_cache()
+
+
+def limit(device: str, most_bytes: int) -> None:
+    """Let the process's tensors take ``most_bytes`` of the device: whoever needs more is out of memory. A maker
+    that cannot limit does not."""
+    module = _module(device)
+    if hasattr(module, "set_per_process_memory_fraction") and hasattr(module, "mem_get_info"):
+        _, total = module.mem_get_info(device)
+        module.set_per_process_memory_fraction(min(1.0, most_bytes / total), device)
 
 
 def synchronize(device: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -209,6 +210,24 @@ def forget_failed_groups() -> None:
     """Begin to count groups anew. Torch names them by a count, and counts what fails: for ever after, this
     rank and its peers would wait for each other under different names."""
     c10d._world.group_count = 0
+
+
+def abort_groups() -> None:
+    """Abort all groups of this process, from any thread."""
+    c10d._abort_process_group()
+
+
+@contextmanager
+def same_parameters(device: torch.device) -> Iterator[None]:
+    """Within the block parameters that move to ``device`` stay the same objects, tied ones tied. On
+    devices of other makers (PrivateUse1) torch would make others by default."""
+    swaps = torch.__future__.get_swap_module_params_on_conversion()
+    other = device.type == torch._C._get_privateuse1_backend_name()
+    torch.__future__.set_swap_module_params_on_conversion(swaps or other)
+    try:
+        yield
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(swaps)
 
 
 def present_groups() -> list[Any]:

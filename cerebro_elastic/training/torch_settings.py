@@ -74,6 +74,17 @@ def _sdp(kind: str) -> Setting:
     return Setting(f"{kind}_sdp_enabled", get, getattr(backends.cuda, f"enable_{kind}_sdp"), carried=True)
 
 
+def _preferred(library: str) -> Setting:
+    """Which of CUDA's libraries multiplies matrices, or solves."""
+    prefer: Callable[..., Any] = getattr(backends.cuda, f"preferred_{library}_library")
+    return Setting(
+        f"torch.backends.cuda.preferred_{library}_library",
+        lambda: prefer().name,
+        lambda name: prefer(getattr(type(prefer()), name)),
+        carried=True,
+    )
+
+
 def _autocast(device: str) -> Iterator[Setting]:
     yield Setting(
         f"autocast on {device}",
@@ -135,8 +146,17 @@ SETTINGS = (
         carried=True,
     ),
     *map(_sdp, ("flash", "mem_efficient", "math", "cudnn")),
+    Setting(
+        "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp",
+        backends.cuda.fp16_bf16_reduction_math_sdp_allowed,
+        backends.cuda.allow_fp16_bf16_reduction_math_sdp,
+        carried=True,
+    ),
+    *map(_preferred, ("blas", "linalg")),
     *_autocast("cpu"),
     *_autocast("cuda"),
+    *_autocast("xpu"),
+    *_autocast("mps"),
     *(
         Setting(name, partial(internals.compiler_config, name), partial(internals.put_compiler_config, name))
         for name in internals.COMPILER_CONFIGS

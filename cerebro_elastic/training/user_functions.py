@@ -57,8 +57,14 @@ class UserFunctions:
             name: self._chosen(f"metrics.{name}", ref, _MEASURES) for name, ref in section.metrics.items()
         }
 
-    def make_parts(self, hparams: HParams, context: Mapping[str, Any]) -> Parts:
-        """Model, optimizer and scheduler of a config, as ``model_fn`` makes them."""
+    def make_parts(
+        self,
+        hparams: HParams,
+        context: Mapping[str, Any],
+        place: Callable[[nn.Module], None] = lambda _model: None,
+    ) -> Parts:
+        """Model, optimizer and scheduler of a config, as ``model_fn`` makes them. ``place`` moves the model
+        before an optimizer that is not torch's gets its parameters, of which it may make copies."""
         name = self._section.model_fn
         returned = self._model_fn(**self.model_arguments(hparams, context))
         model, *rest = returned if isinstance(returned, tuple) else (returned,)
@@ -77,7 +83,11 @@ class UserFunctions:
                 f"{name} returns a model alone: name a class of torch.optim in task.optimizer, or return "
                 "(model, optimizer)"
             )
-        return Parts(model, optimizer or self._make_optimizer(model, hparams), scheduler)
+        if optimizer is None:
+            if not str(getattr(self._optimizer, "__module__", "")).startswith("torch."):
+                place(model)
+            optimizer = self._make_optimizer(model, hparams)
+        return Parts(model, optimizer, scheduler)
 
     def model_arguments(self, hparams: HParams, context: Mapping[str, Any]) -> dict[str, Any]:
         return arguments.select(self._model_fn, {**self._section.args, **hparams, **context})

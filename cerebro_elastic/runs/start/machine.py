@@ -14,7 +14,7 @@ from typing import Any
 
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.system.devices import CPU, VISIBLE, count_here, hardware_here, kind_here
+from cerebro_elastic.system.devices import CPU, SHARED, VISIBLE, count_here, hardware_here, kind_here
 from cerebro_elastic.system.subprocess_call import call, serve
 from cerebro_elastic.system.words import counted
 
@@ -36,14 +36,14 @@ class Accelerators:
 
     def share(self, nodes: int) -> list[Mapping[str, str]]:
         """What each of ``nodes`` nodes has in its environment: equally many devices, all different; where
-        there are fewer devices than nodes, one for each, in turn."""
+        there are fewer devices than nodes, one for each, in turn, and that they share it."""
         variable, count = VISIBLE.get(self.kind), len(self.names)
         if variable is None or not count:
             return [{}] * nodes
         size = count // nodes
         if size:
             return [{variable: ",".join(self.names[i * size : (i + 1) * size])} for i in range(nodes)]
-        return [{variable: self.names[i % count]} for i in range(nodes)]
+        return [{variable: self.names[i % count], SHARED: "yes"} for i in range(nodes)]
 
     def nodes_of(self, recipe: Recipe) -> int:
         """How many nodes use all of them: what ``nodes: auto`` means here."""

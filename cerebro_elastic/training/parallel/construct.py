@@ -23,6 +23,7 @@ from cerebro_elastic.system.torch_internals import (
     non_persistent_buffers_of,
     parameters_of,
 )
+from cerebro_elastic.training._torch_internals import same_parameters
 from cerebro_elastic.training.parallel.base import Make, Parts
 from cerebro_elastic.training.parallel.collectives import ranks
 
@@ -44,6 +45,12 @@ def made(make: Make, *, loaded: bool, hollow: bool = False) -> Parts:
         return _emptied(parts) if hollow else parts
     torch.set_rng_state(before)
     return make()
+
+
+def place(model: nn.Module, device: torch.device) -> None:
+    """Move the model, whose parameters stay the same objects: an optimizer has them."""
+    with same_parameters(device):
+        model.to(device)
 
 
 def _emptied(parts: Parts) -> Parts:

@@ -50,6 +50,7 @@ std::mutex lock;
 Memory memories[MOST];
 int device_count = 0;
 int64_t limit = 0;
+double fraction = 1.0;  // of the limit that this process may take
 bool started = false;
 std::set<const void*> pinned;
 thread_local DeviceIndex current = 0;
@@ -109,11 +110,15 @@ struct Allocator final : c10::DeviceAllocator {
       data = found->second;
       memory.cached.erase(found);
     } else {
-      if (limit && memory.taken() + static_cast<int64_t>(size) > limit) {
+      auto full = [&] {
+        auto bytes = static_cast<int64_t>(size);
+        return limit && (memory.taken() + bytes > limit || memory.reserved + bytes > fraction * limit);
+      };
+      if (full()) {
         memory.retries++;
         release(memory);
       }
-      if (limit && memory.taken() + static_cast<int64_t>(size) > limit) {
+      if (full()) {
         memory.ooms++;
         TORCH_CHECK_WITH(
             OutOfMemoryError, false, c10::DeviceTypeName(TYPE), " out of memory. Tried to allocate ", size / (1 << 20),
@@ -555,6 +560,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("default_generator", [](int device) { return default_generator(static_cast<DeviceIndex>(device)); });
   m.def("current", [] { return static_cast<int>(current); });
   m.def("use", [](int device) { use(static_cast<DeviceIndex>(device)); });
+  m.def("fraction", [](double share, int) { fraction = share; });
   m.def("empty_cache", [] { allocator.emptyCache(); });
   m.def("reset_peak", [](int device) { allocator.resetPeakStats(static_cast<DeviceIndex>(device)); });
   m.def("info", [](int device) { return allocator.getMemoryInfo(static_cast<DeviceIndex>(device)); });

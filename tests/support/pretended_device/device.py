@@ -1,7 +1,7 @@
 """The Python half of the pretended device: what torch's own modules of an accelerator ask their driver for.
 
-``as_cuda`` gives ``torch.cuda`` what a CPU build lacks: counting devices without NVML forbids forks, a fork of
-a process that has used a device cannot use it, and there are no counters of memory before it is initialised.
+``as_cuda`` gives ``torch.cuda`` what a CPU build lacks: counting devices without NVML forbids forks, a
+fork of a process that has used a device cannot use it, and memory is not counted before it is initialised.
 ``as_private_use`` makes a module of another maker, ``torch.pretend``, with fewer functions.
 
 Settings, read when a process first uses a device:
@@ -114,6 +114,7 @@ def as_cuda(library: Any) -> None:
         "_cuda_resetPeakMemoryStats": library.reset_peak,
         "_cuda_resetAccumulatedMemoryStats": lambda _device: None,
         "_cuda_emptyCache": library.empty_cache,
+        "_cuda_setMemoryFraction": library.fraction,
         "_cuda_hostMemoryStats": dict,
         "_cuda_getArchFlags": lambda: "sm_70",
         "_cuda_ipc_collect": lambda: None,
@@ -144,24 +145,34 @@ def as_cuda(library: Any) -> None:
     cuda.Event = lambda **_: torch.Event("cuda")
     cuda.stream = _nothing
     groups = torch.distributed.distributed_c10d
-    groups._NCCL_AVAILABLE, groups.ProcessGroupNCCL = True, _collectives
+    groups._NCCL_AVAILABLE, groups.ProcessGroupNCCL = True, _collectives()
     cuda.is_current_stream_capturing = lambda: False
-
-
-def _collectives(store: Any, rank: int, size: int, options: Any = None) -> Any:
-    """What stands for NCCL: the collectives of the host."""
-    from torch.distributed.distributed_c10d import ProcessGroupGloo
-
-    return ProcessGroupGloo(store, rank, size, timeout=getattr(options, "_timeout", timedelta(minutes=10)))
 
 
 class _Options:
     def __init__(self) -> None:
         self._timeout, self.is_high_priority_stream = timedelta(minutes=10), False
-        self.global_ranks_in_group, self.group_name = [], ""
+        self.global_ranks_in_group: list[int] = []
+        self.group_name = ""
 
 
-_collectives.Options = _Options  # type: ignore[attr-defined]
+def _collectives() -> type:
+    """What stands for NCCL: the collectives of the host."""
+    from torch.distributed.distributed_c10d import ProcessGroupGloo
+
+    class Collectives(ProcessGroupGloo):  # type: ignore[misc]
+        Options = _Options
+
+        def __init__(self, store: Any, rank: int, size: int, options: Any = None) -> None:
+            timeout = getattr(options, "_timeout", timedelta(minutes=10))
+            super().__init__(store, rank, size, timeout=timeout)
+
+        def eager_connect_single_device(self, _device: Any) -> None:
+            pass
+
+        _group_start = _group_end = lambda _self: None
+
+    return Collectives
 
 
 def as_private_use(library: Any) -> None:
