@@ -7,6 +7,7 @@ To look for devices may forbid later forks to use them: a process that forks loo
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -68,6 +69,8 @@ def use(device: str) -> None:
             f"there is no {device}: torch sees {counted(count, 'device')} of kind {kind} here, and each rank "
             f"needs one: start fewer ranks (`node.ranks`, torchrun's --nproc-per-node){more}"
         )
+    # Without room of its own cuBLAS may sum in another order each time; it reads this when it begins.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if hasattr(module, "set_device"):  # Apple has one device
         module.set_device(device)
     if hasattr(module, "init"):
@@ -120,8 +123,8 @@ def give_back(device: str) -> None:
 
 
 def limit(device: str, most_bytes: int) -> None:
-    """Let the process's tensors take ``most_bytes`` of the device: whoever needs more is out of memory. A maker
-    that cannot limit does not."""
+    """Let the process's tensors take ``most_bytes`` of the device: more is out of memory. A maker that cannot
+    limit does not."""
     module = _module(device)
     if hasattr(module, "set_per_process_memory_fraction") and hasattr(module, "mem_get_info"):
         _, total = module.mem_get_info(device)

@@ -129,8 +129,8 @@ def _is_ours(connection: socket.socket) -> bool:
 
 
 def _has_spoilt_accelerators() -> bool:
-    """Whether a fork could not use accelerators: an import has used them, perhaps only to count them. Only a fork
-    knows. Each maker's module of torch has the function."""
+    """Whether a fork could not use accelerators: an import has used them, perhaps only to count them. Only a
+    fork knows. Each maker's module of torch has the function."""
     modules = vars(sys.modules.get("torch", object)).values()
     asked = [check for module in modules if (check := getattr(module, "_is_in_bad_fork", None)) is not None]
     if not asked:

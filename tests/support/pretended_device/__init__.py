@@ -32,8 +32,8 @@ def why_not() -> str | None:
 
 
 def environment(key: Key, folder: Path, *, devices: int = 2, memory_bytes: int = 0) -> Mapping[str, str]:
-    """What a process has in its environment that is to have ``devices`` of ``memory_bytes`` each (0: no limit).
-    The processes that share them have one ``folder``. Compiles the library, once."""
+    """The environment of a process that is to have ``devices`` of ``memory_bytes`` each (0: no limit). The
+    processes that share them have one ``folder``. Compiles the library, once."""
     return {
         "PRETENDED_LIBRARY": str(library(key)),
         "PRETENDED_FOLDER": str(folder),
