@@ -118,7 +118,7 @@ def free_bytes(device: str) -> int | None:
 
 def give_back(device: str) -> None:
     """Give the memory back that torch keeps for later tensors: others on the device can use it."""
-    if is_accelerator(device):
+    if is_accelerator(device) and hasattr(_module(device), "empty_cache"):
         _module(device).empty_cache()
 
 
@@ -133,7 +133,7 @@ def limit(device: str, most_bytes: int) -> None:
 
 def synchronize(device: str) -> None:
     """Wait until the device has done what it was asked to."""
-    if is_accelerator(device):
+    if is_accelerator(device) and hasattr(_module(device), "synchronize"):
         _module(device).synchronize(*_which(device))
 
 
