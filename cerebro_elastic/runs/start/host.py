@@ -95,6 +95,8 @@ def host(
         check_count(nodes)
     # At once: the recipe's gangs may need as many.
     checked = load_recipe(recipe, **({} if hosts is None else {"nodes": nodes_of_hosts(hosts, nodes)}))
+    if checked.nodes.auto:  # for each host another number
+        checked = load_recipe(checked, nodes=nodes_of_hosts(NodeRange(1, 1), None))
     if store is None:
         store = StoreSettings.at(_etcd_of(checked))
     folder = run_folder(checked.name if run_id is None else run_id, home)

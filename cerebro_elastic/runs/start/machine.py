@@ -87,7 +87,7 @@ class Accelerators:
 def _has_none(in_machine: int) -> str:
     if in_machine and os.environ.get(VISIBLE["cuda"]) is not None:
         return f"{VISIBLE['cuda']} is {os.environ[VISIBLE['cuda']]!r}"
-    return "torch has none (cerebro doctor says which torch this is)"
+    return "torch has none"
 
 
 def accelerators_of(recipe: Recipe, env: Mapping[str, str]) -> Accelerators:

@@ -114,7 +114,7 @@ def as_cuda(library: Any) -> None:
         "_cuda_resetPeakMemoryStats": library.reset_peak,
         "_cuda_resetAccumulatedMemoryStats": lambda _device: None,
         "_cuda_emptyCache": library.empty_cache,
-        "_cuda_setMemoryFraction": library.fraction,
+        "_cuda_setMemoryFraction": lambda share, device: library.fraction(share, device),
         "_cuda_hostMemoryStats": dict,
         "_cuda_getArchFlags": lambda: "sm_70",
         "_cuda_ipc_collect": lambda: None,
