@@ -132,7 +132,11 @@ def _has_spoilt_accelerators() -> bool:
     """Whether a fork could not use accelerators: an import has used them, perhaps only to count them. Only a
     fork knows. Each maker's module of torch has the function."""
     modules = vars(sys.modules.get("torch", object)).values()
-    asked = [check for module in modules if (check := getattr(module, "_is_in_bad_fork", None)) is not None]
+    asked = [
+        getattr(module, "__dict__", {})["_is_in_bad_fork"]
+        for module in modules
+        if "_is_in_bad_fork" in getattr(module, "__dict__", {})  # torch.ops would make up an attribute
+    ]
     if not asked:
         return False
     child = os.fork()
