@@ -212,9 +212,16 @@ def forget_failed_groups() -> None:
     c10d._world.group_count = 0
 
 
-def abort_groups() -> None:
-    """Abort all groups of this process, from any thread."""
-    c10d._abort_process_group()
+def abort_groups(device: torch.device) -> None:
+    """Abort the present groups of ``device``, from any thread. They stay torch's groups until their unit ends."""
+    backend: Any = dist.group.WORLD._get_backend(device)  # type: ignore[union-attr]
+    at_once = hasattr(backend, "_group_start")  # NCCL's communicators would wait for each other
+    if at_once:
+        backend._group_start()
+    for each in reversed(present_groups()):
+        each.abort()
+    if at_once:
+        backend._group_end()
 
 
 @contextmanager

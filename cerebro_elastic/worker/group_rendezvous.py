@@ -89,6 +89,8 @@ class GroupRendezvous:
     def _aborting(self, attempt: Attempt) -> Iterator[None]:
         """NCCL and its like do not notice that a peer has died. Its agent or the leader does, and withdraws
         the attempt: within the block that ends the collectives that this rank waits in."""
+        import torch
+
         from cerebro_elastic.training.parallel import group
 
         over = threading.Event()
@@ -97,7 +99,7 @@ class GroupRendezvous:
             while not over.wait(_PAUSE_SECONDS):
                 with suppress(StoreError):  # which may be away
                     if not self.is_assigned(attempt):
-                        group.abort()
+                        group.abort(torch.device(self._device))
                         return
 
         thread = threading.Thread(target=look, name="group-abort", daemon=True)

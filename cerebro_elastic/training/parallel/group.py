@@ -238,11 +238,11 @@ def _backend_of(device: torch.device) -> str | None:
     return dist.get_default_backend_for_device(device)
 
 
-def abort() -> None:
+def abort(device: torch.device) -> None:
     """End what this process's ranks wait for in collectives, from another thread: backends of accelerators do
     not notice that a peer has died."""
     if dist.is_initialized():
-        abort_groups()
+        abort_groups(device)
 
 
 @contextmanager
