@@ -213,7 +213,7 @@ def forget_failed_groups() -> None:
 
 
 def abort_groups(device: torch.device) -> None:
-    """Abort the present groups of ``device``, from any thread. They stay torch's groups until their unit ends."""
+    """Abort the present groups of ``device``, from any thread. Torch has them until their unit ends."""
     backend: Any = dist.group.WORLD._get_backend(device)  # type: ignore[union-attr]
     at_once = hasattr(backend, "_group_start")  # NCCL's communicators would wait for each other
     if at_once:

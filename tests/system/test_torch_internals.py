@@ -75,6 +75,7 @@ OWNERS: dict[str, Callable[[], Any]] = {
     "_config": lambda: importlib.import_module("torch._dynamo.config"),
     "user_override": lambda: importlib.import_module("torch._dynamo.config")._config["recompile_limit"],
     "_is_in_bad_fork": lambda: torch.cuda,  # asked by the fork server
+    "_get_privateuse1_backend_name": lambda: torch._C,
 }
 """What has each attribute."""
 
