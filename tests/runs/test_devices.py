@@ -11,6 +11,7 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.start import machine
 from cerebro_elastic.runs.start.machine import Accelerators, accelerators_of
 from cerebro_elastic.runs.start.room import check_room
+from cerebro_elastic.system.devices import SHARED
 
 
 def recipe(kind: str = "torch", **sections: Any) -> Recipe:
@@ -42,7 +43,8 @@ def of(count: int, kind: str = "cuda", in_machine: int = 0) -> Accelerators:
 def test_nodes_share_evenly_by_the_makers_variable(count: int, nodes: int, shares: list[str]) -> None:
     for kind, variable in (("cuda", "CUDA_VISIBLE_DEVICES"), ("xpu", "ZE_AFFINITY_MASK")):
         sees = of(count, kind).share(nodes)
-        assert sees == [{variable: share} if share else {} for share in shares]
+        shared = {SHARED: "yes"} if 0 < count < nodes else {}
+        assert sees == [{variable: share, **shared} if share else {} for share in shares]
     assert of(1, "mps").share(2) == [{}, {}], "Apple has no such variable, and one device"
 
 
