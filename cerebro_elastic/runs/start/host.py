@@ -95,8 +95,6 @@ def host(
         check_count(nodes)
     # At once: the recipe's gangs may need as many.
     checked = load_recipe(recipe, **({} if hosts is None else {"nodes": nodes_of_hosts(hosts, nodes)}))
-    if checked.nodes.auto:  # for each host another number
-        checked = load_recipe(checked, nodes=nodes_of_hosts(NodeRange(1, 1), None))
     if store is None:
         store = StoreSettings.at(_etcd_of(checked))
     folder = run_folder(checked.name if run_id is None else run_id, home)
@@ -225,6 +223,8 @@ def _open(
             _check_new(folder)
             env = imports.load(recipe, folder, watcher.say)
             reusable = noting(folder, looks(reuse, folder), watcher.say)
+            if recipe.nodes.auto:  # for each host another number
+                recipe = load_recipe(recipe, nodes=nodes_of_hosts(NodeRange(1, 1), None))
             spec = new_spec(folder, recipe, watcher, partial(preflight, env=env), reusable)
             key = settings.run_key
             if key is not None:
