@@ -237,6 +237,14 @@ def same_parameters(device: torch.device) -> Iterator[None]:
         torch.__future__.set_swap_module_params_on_conversion(swaps)
 
 
+def move_parameter(own: nn.Parameter, device: torch.device) -> None:
+    """Move a parameter, which stays the same object."""
+    holder = nn.Module()
+    holder.own = own
+    with same_parameters(device):
+        holder.to(device)
+
+
 def present_groups() -> list[Any]:
     """All groups of this process."""
     return list(c10d._world.pg_map)

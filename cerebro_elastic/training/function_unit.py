@@ -11,7 +11,6 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -41,7 +40,7 @@ from cerebro_elastic.training.parallel.base import (
     make_parallelism,
 )
 from cerebro_elastic.training.parallel.collectives import ranks
-from cerebro_elastic.training.parallel.construct import made, place, untrained
+from cerebro_elastic.training.parallel.construct import made, untrained
 from cerebro_elastic.training.parallel.data_parallel import mapped
 from cerebro_elastic.training.parallel.optimizer_state import constructor_options, override_options, to_names
 from cerebro_elastic.training.passes import (
@@ -60,7 +59,6 @@ from cerebro_elastic.training.task import Observe, Stopped, TaskState, UnitJob
 from cerebro_elastic.training.test_metrics import check_mean_over_rows, measured_alone, row_by_row
 from cerebro_elastic.training.user_functions import UserFunctions
 
-_CPU = torch.device("cpu")
 _PLAIN_STEPS = ("single", "ddp", "fsdp")
 """The parallelisms under which ``loss.backward()`` and ``optimizer.step()`` are all of a step."""
 
@@ -338,9 +336,9 @@ class FunctionUnit:
 
     def _make(self) -> Parts:
         job = self._job
-        # Others shard it first.
-        on_device = partial(place, device=self._device if self._whole else _CPU)
-        parts = self._user.make_parts(job.hparams, job_batches.budget(job), on_device)
+        moves = self._whole and self._device.type != "cpu"  # others shard it first
+        device = self._device if moves else None
+        parts = self._user.make_parts(job.hparams, job_batches.budget(job), device)
         asked = job.state is None or job.memory_limit_bytes is not None
         if asked and (refusal := self._parallelism.refusal(parts, ranks()[1])):
             raise TaskError(f"{job.unit.config} cannot be trained by {job.strategy}: {refusal}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from cerebro_elastic.system import arguments
 from cerebro_elastic.training.hparams import BUDGET, Taker, Takers, budget_of
 from cerebro_elastic.training.objects.user_files import UserFiles
 from cerebro_elastic.training.parallel.base import Parts
+from cerebro_elastic.training.parallel.construct import optimizers_on
 from cerebro_elastic.training.passes import BatchMean, accuracy
 
 FOR_PASS = frozenset({"model", "optimizer", "scheduler", "batches", "epoch", "device"})
@@ -61,12 +63,13 @@ class UserFunctions:
         self,
         hparams: HParams,
         context: Mapping[str, Any],
-        place: Callable[[nn.Module], None] = lambda _model: None,
+        device: torch.device | None = None,
     ) -> Parts:
-        """Model, optimizer and scheduler of a config, as ``model_fn`` makes them. ``place`` moves the model
-        before an optimizer that is not torch's gets its parameters, of which it may make copies."""
+        """Model, optimizer and scheduler of a config, as ``model_fn`` makes them. An optimizer that it
+        makes gets parameters that are on ``device``, if that is given."""
         name = self._section.model_fn
-        returned = self._model_fn(**self.model_arguments(hparams, context))
+        with nullcontext() if device is None else optimizers_on(device):
+            returned = self._model_fn(**self.model_arguments(hparams, context))
         model, *rest = returned if isinstance(returned, tuple) else (returned,)
         optimizer, scheduler = (*rest, None, None)[:2]
         right = (
@@ -83,11 +86,7 @@ class UserFunctions:
                 f"{name} returns a model alone: name a class of torch.optim in task.optimizer, or return "
                 "(model, optimizer)"
             )
-        if optimizer is None:
-            if not str(getattr(self._optimizer, "__module__", "")).startswith("torch."):
-                place(model)
-            optimizer = self._make_optimizer(model, hparams)
-        return Parts(model, optimizer, scheduler)
+        return Parts(model, optimizer or self._make_optimizer(model, hparams), scheduler)
 
     def model_arguments(self, hparams: HParams, context: Mapping[str, Any]) -> dict[str, Any]:
         return arguments.select(self._model_fn, {**self._section.args, **hparams, **context})

@@ -34,6 +34,10 @@ def load():
     x = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
     return {"x": x, "y": (x[:, 0] > 0).astype(np.int64)}
 
+def make(width, lr):
+    net = Net(width)
+    return net, LookAhead(net.parameters(), lr)
+
 class Net(nn.Module):
     def __init__(self, width):
         super().__init__()
@@ -97,7 +101,7 @@ def cerebro(project: Path) -> Callable[..., str]:
 
 
 def recipe(project: Path, name: str, **sections: Any) -> str:
-    task = {"kind": "torch", "model_fn": "net:Net", "loss": "net:loss", "optimizer": "net:LookAhead"}
+    task = {"kind": "torch", "model_fn": "net:make", "loss": "net:loss"}
     whole: Mapping[str, Any] = {
         "name": name,
         "epochs": 2,

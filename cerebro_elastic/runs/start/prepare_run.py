@@ -68,8 +68,8 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
 
 def check_same(spec: Spec, recipe: Recipe, what: str, advice: str) -> None:
     """Raise ``RunError`` unless ``recipe`` is that of the run ``spec``, apart from what a warm start has
-    replaced. The recipe from before an extension is the run's, too. ``nodes: auto`` fits any number. The message begins with ``what``, and
-    ends with the ``advice``."""
+    replaced. The recipe from before an extension is the run's, too, and ``nodes: auto`` is any number. The
+    message begins with ``what``, and ends with the ``advice``."""
     if recipe.nodes.auto:
         recipe = load_recipe(recipe, nodes=spec.recipe["nodes"])
     if recipe.digest in (spec.recipe_digest, *(extension.digest_before for extension in spec.extensions)):
