@@ -168,7 +168,7 @@ def untrained(
     trained = {name for name, own in model.named_parameters(remove_duplicate=False) if own.requires_grad}
     tensors = model.state_dict() if values is None else values
     idle = {
-        name: own.detach()
+        name: own.detach().cpu()
         for name, own in tensors.items()
         if name not in trained and isinstance(own, Tensor) and not own.is_quantized and _is_dense(own)
     }
