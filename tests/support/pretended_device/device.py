@@ -144,6 +144,7 @@ def as_cuda(library: Any) -> None:
     torch.serialization.register_package(5, lambda _storage: None, _on_cuda)
     cuda.Event = lambda **_: torch.Event("cuda")
     cuda.stream = _nothing
+    torch.distributed.Logger = _without_timers()
     groups = torch.distributed.distributed_c10d
     groups._NCCL_AVAILABLE, groups.ProcessGroupNCCL = True, _collectives()
     cuda.is_current_stream_capturing = lambda: False
@@ -154,6 +155,17 @@ class _Options:
         self._timeout, self.is_high_priority_stream = timedelta(minutes=10), False
         self.global_ranks_in_group: list[int] = []
         self.group_name = ""
+
+
+def _without_timers() -> type:
+    """DDP's log of the times of batches: a CPU build has no timers for CUDA."""
+    from torch.distributed import Logger
+
+    class Untimed(Logger):  # type: ignore[misc]
+        def set_runtime_stats_and_log(self) -> None:
+            pass
+
+    return Untimed
 
 
 def _collectives() -> type:
