@@ -67,7 +67,7 @@ def node_range(value: object) -> NodeRange:
         high = int(match[2] or low)
         if 1 <= low <= high <= MOST_NODES:
             return NodeRange(low, high)
-    raise ValueError(f"nodes is a number from 1 to {MOST_NODES}, a range 'min:max' such as '1:8', or auto")
+    raise ValueError(f"nodes is a number from 1 to {MOST_NODES}, or a range 'min:max' such as '1:8', or auto")
 
 
 def _object_reference(value: object) -> str:
