@@ -8,6 +8,7 @@ package ``tests/training/parallel/test_torch_internals.py``. Names that other fo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +127,39 @@ def forget_failed_groups() -> None:
     """Begin to count groups anew. Torch names them by a count, and counts what fails: for ever after, this
     rank and its peers would wait for each other under different names."""
     c10d._world.group_count = 0
+
+
+def abort_groups(device: torch.device) -> None:
+    """Abort the present groups of ``device``, from any thread. Torch has them until their unit ends."""
+    backend: Any = dist.group.WORLD._get_backend(device)  # type: ignore[union-attr]
+    at_once = hasattr(backend, "_group_start")  # NCCL's communicators would wait for each other
+    if at_once:
+        backend._group_start()
+    for each in reversed(present_groups()):
+        each.abort()
+    if at_once:
+        backend._group_end()
+
+
+@contextmanager
+def same_parameters(device: torch.device) -> Iterator[None]:
+    """Within the block parameters that move to ``device`` stay the same objects, tied ones tied. On
+    devices of other makers (PrivateUse1) torch would make others by default."""
+    swaps = torch.__future__.get_swap_module_params_on_conversion()
+    other = device.type == torch._C._get_privateuse1_backend_name()
+    torch.__future__.set_swap_module_params_on_conversion(swaps or other)
+    try:
+        yield
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(swaps)
+
+
+def move_parameter(own: nn.Parameter, device: torch.device) -> None:
+    """Move a parameter, which stays the same object."""
+    holder = nn.Module()
+    holder.own = own
+    with same_parameters(device):
+        holder.to(device)
 
 
 def present_groups() -> list[Any]:

@@ -200,7 +200,7 @@ class FunctionUnit:
             "buffer": dict(model.named_buffers()),
             "optimizer": to_names(self._parts.optimizer, model),
             "scheduler": scheduler.state_dict() if scheduler is not None else {},
-            "generator": rng.capture(),
+            "generator": rng.capture(self._device),
             "attribute": {
                 f"{path}.{name}".lstrip("."): value
                 for path, module in model.named_modules()
@@ -321,7 +321,9 @@ class FunctionUnit:
 
     def _make(self) -> Parts:
         job = self._job
-        parts = self._user.make_parts(job.hparams, job_batches.budget(job))
+        moves = self._whole and self._device.type != "cpu"  # others shard it first
+        device = self._device if moves else None
+        parts = self._user.make_parts(job.hparams, job_batches.budget(job), device)
         asked = job.state is None or job.memory_limit_bytes is not None
         if asked and (refusal := self._parallelism.refusal(parts, ranks()[1])):
             raise TaskError(f"{job.unit.config} cannot be trained by {job.strategy}: {refusal}")
@@ -412,7 +414,9 @@ class FunctionUnit:
         """The batch on the unit's device."""
         if self._device.type == "cpu":
             return batch
-        return mapped(batch, lambda _, tensor: tensor.to(self._device))
+        # From pinned memory the copy goes on behind the host's work.
+        behind = self._job.loader.pin_memory
+        return mapped(batch, lambda _, tensor: tensor.to(self._device, non_blocking=behind))
 
     def _shown(self, batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,16 @@ def _attributes(owner: Any, where: str, *names: str) -> Iterator[Setting]:
         yield Setting(f"{where}.{name}", partial(getattr, owner, name), partial(setattr, owner, name))
 
 
+def _preferred(library: str) -> Setting:
+    """Which of CUDA's libraries multiplies matrices, or solves."""
+    prefer: Callable[..., Any] = getattr(backends.cuda, f"preferred_{library}_library")
+    return Setting(
+        f"torch.backends.cuda.preferred_{library}_library",
+        lambda: prefer().name,
+        lambda name: prefer(getattr(type(prefer()), name)),
+    )
+
+
 SETTINGS = (
     Setting("torch.set_default_dtype", torch.get_default_dtype, torch.set_default_dtype),
     Setting("torch.set_default_device", default_device, torch.set_default_device),
@@ -54,5 +64,11 @@ SETTINGS = (
     *_attributes(
         backends.cuda.matmul, "torch.backends.cuda.matmul", "allow_bf16_reduced_precision_reduction"
     ),
+    Setting(
+        "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp",
+        backends.cuda.fp16_bf16_reduction_math_sdp_allowed,
+        backends.cuda.allow_fp16_bf16_reduction_math_sdp,
+    ),
+    *map(_preferred, ("blas", "linalg")),
     *_attributes(backends.mkldnn, "torch.backends.mkldnn", "enabled"),
 )

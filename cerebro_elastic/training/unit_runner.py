@@ -100,7 +100,7 @@ class UnitRunner:
         self,
         spec: Spec,
         cache: Path,
-        device: str = "cpu",
+        device: str,
         cache_bytes: int | None = None,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
@@ -265,7 +265,7 @@ class UnitRunner:
 
 
 @functools.cache
-def unit_runner_of(spec: str, cache: str, device: str = "cpu") -> UnitRunner:
+def unit_runner_of(spec: str, cache: str, device: str) -> UnitRunner:
     """The unit runner of an encoded spec in this process, which has no other."""
     runner = UnitRunner(decode(spec, Spec), Path(cache), device)
     runner.use_threads()

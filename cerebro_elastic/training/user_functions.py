@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from cerebro_elastic.registry import import_object, is_reference
 from cerebro_elastic.system import arguments
 from cerebro_elastic.training.hparams import BUDGET, Taker, Takers, budget_of
 from cerebro_elastic.training.parallel.base import Parts
+from cerebro_elastic.training.parallel.construct import optimizers_on
 from cerebro_elastic.training.passes import BatchMean, accuracy
 from cerebro_elastic.training.user_objects import UserGlobals
 
@@ -57,10 +59,17 @@ class UserFunctions:
             name: self._chosen(f"metrics.{name}", ref, _MEASURES) for name, ref in section.metrics.items()
         }
 
-    def make_parts(self, hparams: HParams, context: Mapping[str, Any]) -> Parts:
-        """Model, optimizer and scheduler of a config, as ``model_fn`` makes them."""
+    def make_parts(
+        self,
+        hparams: HParams,
+        context: Mapping[str, Any],
+        device: torch.device | None = None,
+    ) -> Parts:
+        """Model, optimizer and scheduler of a config, as ``model_fn`` makes them. An optimizer that it
+        makes gets parameters that are on ``device``, if that is given."""
         name = self._section.model_fn
-        returned = self._model_fn(**self.model_arguments(hparams, context))
+        with nullcontext() if device is None else optimizers_on(device):
+            returned = self._model_fn(**self.model_arguments(hparams, context))
         model, *rest = returned if isinstance(returned, tuple) else (returned,)
         optimizer, scheduler = (*rest, None, None)[:2]
         right = (

@@ -189,15 +189,15 @@ class DividedLoader(ValidationLoader):
 
 def _validation_batch(factory: DatasetFactory, seed: int, number: int, rows: Sequence[Any]) -> Any:
     """Runs in a worker process, which has a data module of its own."""
-    loader = _loaders_of(factory.make().module, seed)[number]
+    loader = _loaders_of(factory.make().module, seed, "cpu")[number]
     several = getattr(loader.dataset, "__getitems__", None)  # as torch's fetcher does
     return loader.collate_fn(several(rows) if several else [loader.dataset[row] for row in rows])
 
 
-def _loaders_of(module: Any, seed: int) -> Sequence[Any]:
+def _loaders_of(module: Any, seed: int, device: str) -> Sequence[Any]:
     """The loaders that ``val_dataloader`` returns; it is called once in a process."""
     if module not in _loaders:
-        with rng.borrowed():
+        with rng.borrowed(torch.device(device)):
             rng.seed_all(seed)
             returned = module.val_dataloader() if is_overridden("val_dataloader", module) else []
         if isinstance(returned, Mapping):
@@ -235,7 +235,7 @@ def loaders_of_test_set(job: UnitJob, *, single: bool = False) -> Any:
             "start the run anew"
         )
     module.setup("test")
-    with rng.borrowed():
+    with rng.borrowed(torch.device(job.device)):
         rng.seed_all(job.seed)
         loader = module.test_dataloader()
     if not single:
@@ -334,7 +334,7 @@ class UnitLoaders:
                 ValidationLoader(job, number, loader)
                 if several is None
                 else DividedLoader(job, number, loader, several)
-                for number, loader in enumerate(_loaders_of(of_module, job.seed))
+                for number, loader in enumerate(_loaders_of(of_module, job.seed, job.device))
             ] or None
         if not job.validation:
             return None

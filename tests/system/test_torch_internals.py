@@ -59,6 +59,7 @@ OWNERS: dict[str, Callable[[], Any]] = {
     "_last_lr": scheduler,
     "_schedulers": lambda: ChainedScheduler([scheduler()]),
     "_is_in_bad_fork": lambda: torch.cuda,  # asked by the fork server
+    "_get_privateuse1_backend_name": lambda: torch._C,
 }
 """What has each attribute."""
 

@@ -85,6 +85,7 @@ def unit(**hparams: Any) -> UnitJob:
         validation=(),
         loader=LoaderSettings(batch_size=2),
         state=None,
+        device="cpu",
     )
 
 

@@ -111,7 +111,7 @@ def test_a_config_hops_over_nodes_and_gangs_and_ends_where_it_would_have_alone(p
     assert [(v.strategy, v.nodes) for v in visits] == [(strategy, tuple(nodes)) for nodes, strategy in WAYS]
     assert {(v.samples, v.batches) for v in visits} == {(40, 6)}
 
-    unit_runner = UnitRunner(play.stage.spec, play.stage.folder / "cache")
+    unit_runner = UnitRunner(play.stage.spec, play.stage.folder / "cache", "cpu")
     at, state = Config("a", {"deed": "train", "lr": 0.01}), None
     for visit in visits:
         alone = unit_runner.perform(unit_runner.job(at, next_units(at, play.stage.plan)[0], state))

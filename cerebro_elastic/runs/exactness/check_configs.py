@@ -14,7 +14,6 @@ from time import monotonic
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Unit
@@ -29,6 +28,7 @@ from cerebro_elastic.runs.exactness.compare import ExactnessCheck, Trainer, Trai
 from cerebro_elastic.runs.exactness.differences import differences, explain_together, steady
 from cerebro_elastic.runs.exactness.outcome import ALONE, CheckedConfig, CheckOutcome, Exactness
 from cerebro_elastic.runs.from_recipe import batches_in
+from cerebro_elastic.system.devices import CPU, device_of, kind_here
 from cerebro_elastic.system.files import Place, locate, translated
 from cerebro_elastic.system.process import thread_names
 from cerebro_elastic.system.subprocess_call import ChildDied, call_in_fork
@@ -67,14 +67,14 @@ def check_configs(
         _make_way(recipe)
     task = make_task(recipe)
     prepare_for_children(recipe, task)
-    device = "cpu" if extent.beside else device_of_checks()
+    device = CPU if extent.beside else device_of_checks(recipe)
     refusal = why_not_forked(recipe)
     exact = []
     for point in representative_configs(points, extent.most):
         if refusal is not None:
             yield CheckedConfig(point, Exactness(CheckOutcome.UNKNOWN, refusal))
             continue
-        jobs = [replace(job, device=device) for job in small_jobs(task, recipe, data, point, extent.batches)]
+        jobs = small_jobs(task, recipe, data, point, extent.batches, device)
         check = ExactnessCheck(task, jobs, recipe.root, extent.folder, extent.seconds)
         result = check.result()
         if point is points[0] and not result.outcome.bad:
@@ -139,10 +139,12 @@ def _make_way(recipe: Recipe) -> None:
             Path("/proc/self", name).write_text(value)
 
 
-def device_of_checks() -> str:
-    """The device, found by a child: a process that has looked for GPUs cannot hand them on."""
-    answer = call_in_fork(lambda: {"cuda": torch.cuda.is_available()}, seconds=60.0)
-    return "cuda:0" if answer["cuda"] else "cpu"
+def device_of_checks(recipe: Recipe) -> str:
+    """The device, found by a child: a process that has looked for accelerators cannot hand them on."""
+    if recipe.task.ARRAYS != "torch":
+        return CPU
+    answer: str = call_in_fork(lambda: {"kind": kind_here()}, seconds=60.0)["kind"]
+    return device_of(answer, 0)
 
 
 def differ_together(checks: Sequence[ExactnessCheck]) -> Mapping[int, str]:
@@ -210,7 +212,9 @@ def _worth(point: HParams, known: Collection[tuple[str, str]]) -> tuple[int, int
     return sum(new), len(new) - sum(new)
 
 
-def small_jobs(task: Task, recipe: Recipe, url: str, point: HParams, batches: int) -> list[UnitJob]:
+def small_jobs(
+    task: Task, recipe: Recipe, url: str, point: HParams, batches: int, device: str
+) -> list[UnitJob]:
     """The units of ``task`` in two epochs over two small partitions, and a small one to validate on: the
     first rows of those at ``url``, at most ``batches`` of each. Raises ``DataError``."""
     with translated(DataError, f"cannot read the dataset {url}"):
@@ -232,6 +236,7 @@ def small_jobs(task: Task, recipe: Recipe, url: str, point: HParams, batches: in
             validation=valid if place + 1 == len(train) and not recipe.validates_apart else (),
             loader=loader,
             state=None,
+            device=device,
             loss_weights=loss_weights(recipe, manifest),
         )
         for epoch, order in enumerate(orders)

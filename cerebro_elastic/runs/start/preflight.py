@@ -382,7 +382,7 @@ def check_start(recipe: Recipe, points: Sequence[HParams], data: str, manifest: 
     plan = Plan("preflight", len(manifest.train), recipe.epochs, seed=recipe.seed, start=start)
     spec = spec_without_run(recipe, plan, data, manifest.digest)
     with Scratch("check") as scratch:
-        runner = UnitRunner(spec, scratch.path)
+        runner = UnitRunner(spec, scratch.path, "cpu")
         runner.use_threads()
         for point in points:
             config = born(Config("c0000", point, parent=start))
