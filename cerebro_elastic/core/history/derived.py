@@ -201,6 +201,16 @@ def add_usage(usage: Usage, visit: Visit) -> Usage:
         batches_made=usage.batches_made + visit.batches_made,
         batches_shared=usage.batches_shared + visit.batches_shared,
         data_seconds=usage.data_seconds + visit.data_seconds,
+        differing=usage.differing or _differing(usage, visit),
+    )
+
+
+def _differing(usage: Usage, visit: Visit) -> str:
+    if not visit.differing:
+        return ""
+    return (
+        f"{visit.differing}: seen in {visit.unit} on {visit.node}, which opens each row anew from then on; "
+        f"{usage.units} units before it may have trained on rows that were kept"
     )
 
 
