@@ -29,6 +29,7 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import NodeUsage, Point, State, Streak, Usage
 from cerebro_elastic.core.model.units import Phase
+from cerebro_elastic.system.words import counted
 
 Curves: TypeAlias = Mapping[str, tuple[Point, ...]]
 """By config: its points in the order of its visits."""
@@ -210,7 +211,7 @@ def _differing(usage: Usage, visit: Visit) -> str:
         return ""
     return (
         f"{visit.differing}: seen in {visit.unit} on {visit.node}, which opens each row anew from then on; "
-        f"{usage.units} units before it may have trained on rows that were kept"
+        f"{counted(usage.units, 'unit')} before it may have trained on rows that were kept"
     )
 
 

@@ -118,7 +118,7 @@ class Usage:
     data_seconds: float = 0.0
     """Seconds for which training waited for batches."""
     differing: str = ""
-    """What made another row than the one that was kept for the run, and who saw it when; "" if nothing did."""
+    """What made another row than the one that was kept for the run, and who saw it; "" if nothing did."""
 
     @property
     def elapsed(self) -> float:
