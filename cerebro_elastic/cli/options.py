@@ -88,15 +88,16 @@ Etcd = Annotated[
 Yes = Annotated[
     bool, typer.Option("--yes", help="Go on though the code has changed since the configs were trained.")
 ]
-ReuseRun = Annotated[
-    str | None,
+Reuse = Annotated[
+    bool,
     typer.Option(
         "--reuse",
-        metavar="RUN",
-        help="Take over what this earlier run has trained, also where code reads unseen files.",
+        help="Take over what earlier runs of the home have trained, if the project is the same.",
     ),
 ]
-NoReuse = Annotated[bool, typer.Option("--no-reuse", help="Train all, also what earlier runs have trained.")]
+ReuseFrom = Annotated[
+    str | None, typer.Option(metavar="RUN", help="Take over what this earlier run has trained, or fail.")
+]
 Grace = Annotated[float, typer.Option(min=0, help="Seconds that nodes have to leave when they are stopped.")]
 NO_CACHE_LIMIT = (
     "A forecast takes caches as large as needed: with `node.cache_bytes` a host may read a partition again, "
@@ -171,13 +172,6 @@ def _last(home: Path | None, etcd: str | None) -> str:
 def overrides(**given: Any) -> dict[str, Any]:
     """The options that were given, as overrides of a recipe."""
     return {key: value for key, value in given.items() if value is not None}
-
-
-def reuse_of(run: str | None, nothing: bool) -> bool | str:
-    """Whether to look for earlier runs, or the one to take over from."""
-    if run is not None and nothing:
-        raise RunError("--reuse names a run to take over from, and --no-reuse says to take nothing: give one")
-    return not nothing if run is None else run
 
 
 def store_of(etcd: str | None) -> StoreSettings | None:

@@ -227,9 +227,6 @@ def report(
         str | None,
         typer.Option(help="A file or URL.", show_default="report.html in the run's folder, else RUN.html"),
     ] = None,
-    gantt: Annotated[
-        str | None, typer.Option(help="Also write the Gantt chart as a PNG: a file or URL.")
-    ] = None,
 ) -> None:
     """Write a run's report, one page for a browser: results, curves, nodes, faults, bytes.
 
@@ -237,12 +234,9 @@ def report(
 
     Example: cerebro report digits --output digits.html
     """
-    from cerebro_elastic.runs.results.report import write_gantt, write_report
+    from cerebro_elastic.runs.results.report import write_report
 
-    result = run.result
-    echo(write_report(result, output))
-    if gantt is not None:
-        echo(write_gantt(result.events, gantt))
+    echo(write_report(run.result, output))
 
 
 @on_run

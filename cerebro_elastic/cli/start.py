@@ -19,8 +19,8 @@ from cerebro_elastic.cli.options import (
     Grace,
     Home,
     Json,
-    NoReuse,
-    ReuseRun,
+    Reuse,
+    ReuseFrom,
     RunId,
     RunName,
     SubmittedBy,
@@ -32,7 +32,6 @@ from cerebro_elastic.cli.options import (
     ended_by_ctrl_c,
     overrides,
     parent,
-    reuse_of,
     store_of,
     watch,
 )
@@ -67,8 +66,8 @@ def run(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Delete what an earlier run of this id has left.")
     ] = False,
-    reuse: ReuseRun = None,
-    no_reuse: NoReuse = False,
+    reuse: Reuse = False,
+    reuse_from: ReuseFrom = None,
     yes: Yes = False,
     home: Home = None,
     etcd: Etcd = None,
@@ -81,13 +80,12 @@ def run(
 ) -> None:
     """Run a recipe on this machine, or continue an unfinished run of it.
 
-    Configs that earlier runs of the home have trained with equal code, data and versions begin where these
-    left them; `cerebro explain` says which, and why not others. Ctrl-C or SIGTERM stops the run cleanly; the
-    same command continues it. Nodes may join at any time.
+    With --reuse, configs that earlier runs of the home have trained begin where these left them; `cerebro
+    explain` says which, and why not others. Ctrl-C or SIGTERM stops the run cleanly; the same command
+    continues it. Nodes may join at any time.
 
     Example: cerebro run recipes/digits.yaml --nodes 2
     """
-    taken = reuse_of(reuse, no_reuse)
     if recipe is None:
         raise RecipeError(
             "name a recipe: cerebro run my_run.yaml. `cerebro init digits` writes one to begin with, and "
@@ -111,7 +109,7 @@ def run(
             store=store_of(etcd),
             grace=grace,
             agrees=agreement(yes),
-            reuse=taken,
+            reuse=reuse_from or reuse,
         )
         console, budget = terminal(stderr=as_json), launch.recipe.search.budget
         view = TerminalView(launch.recipe.objective, console, verbose=verbose, budget=budget)
@@ -210,8 +208,8 @@ def host(
         ),
     ] = None,
     grace: Grace = GRACE,
-    reuse: ReuseRun = None,
-    no_reuse: NoReuse = False,
+    reuse: Reuse = False,
+    reuse_from: ReuseFrom = None,
     verbose: Verbose = False,
     submitted_by: SubmittedBy = None,
 ) -> None:
@@ -223,7 +221,6 @@ def host(
 
     Example: cerebro host recipes/digits.yaml --etcd etcd.example.org:2379 --hosts 2:8
     """
-    taken = reuse_of(reuse, no_reuse)
     with ended_by_ctrl_c(_LEFT, grace), SharedImports() as imports:
         watch(submitted_by)
         from cerebro_elastic.cli.output import conclude
@@ -247,7 +244,7 @@ def host(
                 home=home,
                 store=store_of(host_resolved(etcd, os.environ)),
                 grace=grace,
-                reuse=taken,
+                reuse=reuse_from or reuse,
                 watcher=view.watcher,
                 imports=imports,
             )
@@ -342,8 +339,8 @@ def ray(
     home: Home = None,
     etcd: Etcd = None,
     grace: Grace = GRACE,
-    reuse: ReuseRun = None,
-    no_reuse: NoReuse = False,
+    reuse: Reuse = False,
+    reuse_from: ReuseFrom = None,
     verbose: Verbose = False,
 ) -> None:
     """Run a recipe on a Ray cluster, or continue an unfinished run of it there.
@@ -357,7 +354,6 @@ def ray(
     from cerebro_elastic.registry import load
     from cerebro_elastic.runs.terminal_view import Watcher
 
-    taken = reuse_of(reuse, no_reuse)
     launch = load("cerebro.launchers", "ray")
     with ended_by_ctrl_c(_STOPPED):
         result = launch(
@@ -375,7 +371,7 @@ def ray(
             epochs=epochs,
             checkpoints=checkpoints,
             grace=grace,
-            reuse=taken,
+            reuse=reuse_from or reuse,
             verbose=verbose,
             watcher=Watcher(say=echo),
         )

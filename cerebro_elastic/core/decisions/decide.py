@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import takewhile
 from typing import Any
 
 from cerebro_elastic.core.decisions.assignment import assignments
@@ -38,7 +37,7 @@ from cerebro_elastic.core.history.members import (
     named,
     status_of,
 )
-from cerebro_elastic.core.history.progress import measured_epoch, next_units, units_done
+from cerebro_elastic.core.history.progress import next_units, units_done
 from cerebro_elastic.core.model.attempts import Failure, FailureKind, Visit
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
@@ -275,8 +274,8 @@ def observe(state: State, plan: Plan) -> SearchContext:
 
 def _observe(moment: Moment) -> SearchContext:
     state, plan, configs = moment.state, moment.plan, moment.state.configs.values()
-    curves, busy, losses = state.curves, moment.busy, state.row_losses
-    own = ((c, (curves.get(c.id, ()), c.id not in busy, losses.get(c.id, {}))) for c in in_order(configs))
+    curves, busy = state.curves, moment.busy
+    own = ((c, (curves.get(c.id, ()), c.id not in busy)) for c in in_order(configs))
     views = _view(plan, own)
     if plan.has_members:
         groups = by_config(configs).values()
@@ -307,10 +306,8 @@ def _rest_of_epoch(moment: Moment, config: str) -> float:
 
 
 @PerConfig
-def _view(
-    plan: Plan, config: Config, own: tuple[Sequence[Point], bool, Mapping[int, Mapping[int, str]]]
-) -> ConfigView:
-    curve, idle, losses = own
+def _view(plan: Plan, config: Config, own: tuple[Sequence[Point], bool]) -> ConfigView:
+    curve, idle = own
     return ConfigView(
         config=config.id,
         hparams=config.hparams,
@@ -324,8 +321,6 @@ def _view(
         by_hand=config.by_hand,
         fold=config.fold,
         repeat=config.repeat,
-        row_losses={epoch: _from_first(of_epoch) for epoch, of_epoch in losses.items()},
-        measured=measured_epoch(config, plan),
     )
 
 
@@ -354,11 +349,6 @@ def _before_the_search(
 ) -> list[ConfigResumed | UnitsReused | ConfigEnded]:
     """What happens to configs before the search is asked: those of an extension first, members last."""
     return [*continuations(moment.state)] or [*reuses(moment, reusable)] or [*memberships(moment)]
-
-
-def _from_first(by_partition: Mapping[int, str]) -> tuple[str, ...]:
-    known = takewhile(by_partition.__contains__, range(len(by_partition)))
-    return tuple(by_partition[number] for number in known)
 
 
 def reuses(moment: Moment, reusable: Mapping[str, Sequence[Visit]]) -> Iterator[UnitsReused]:

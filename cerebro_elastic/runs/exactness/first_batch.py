@@ -15,7 +15,6 @@ from cerebro_elastic.core.model.units import Phase, Strategy
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.recipes.search import RaceSearch
 from cerebro_elastic.runs.exactness.check_configs import (
     device_of_checks,
     prepare_for_children,
@@ -111,10 +110,8 @@ def _trained(task: Task, recipe: Recipe, url: str, point: HParams, batches: int)
                     return {"problem": result.not_finite}
                 if result.done or (job.last and unlogged(recipe, logged) is None):
                     break
-            races = isinstance(recipe.search, RaceSearch)
-            if races or recipe.validates_apart:
-                apart = replace(jobs[0], unit=replace(jobs[0].unit, phase=Phase.EVALUATE), state=state)
-                task.evaluate(replace(apart, row_metric=recipe.objective.metric if races else ""))
+            if recipe.validates_apart:
+                task.evaluate(replace(jobs[0], unit=replace(jobs[0].unit, phase=Phase.EVALUATE), state=state))
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             return {"problem": frames_first(shortened(explain_error(error, recipe.root)))}
         return {"problem": unlogged(recipe, logged), "idle": any(seen) and all(s == seen[0] for s in seen)}

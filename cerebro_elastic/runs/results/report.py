@@ -8,16 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.errors import DataError, MissingExtra, RunError, StorageError
 from cerebro_elastic.reporting.page.report import ReportMetadata, render
-from cerebro_elastic.reporting.picture import gantt_picture
 from cerebro_elastic.reporting.results import write_curves
 from cerebro_elastic.reporting.tables import day_text
-from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.versions import training
@@ -71,16 +68,6 @@ def write_page(spec: Spec, events: Sequence[Event], output: str | Path, **known:
     page = render(spec, events, manifest, metadata)
     with translated(RunError, f"cannot write the report {where}"):
         write(locate(where), [page.encode()])
-    return where
-
-
-def write_gantt(events: Sequence[Event], output: str | Path) -> str:
-    """Write the Gantt chart of the run with these events as a PNG (extra ``plots``) to a file or URL, which
-    is returned."""
-    where = str(output)
-    image = gantt_picture(timeline(RunView(events)))
-    with translated(RunError, f"cannot write the Gantt chart {where}"):
-        write(locate(where), [image])
     return where
 
 
