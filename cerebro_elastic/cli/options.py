@@ -56,7 +56,9 @@ def config_ids(ctx: typer.Context, incomplete: str) -> Iterator[str]:
 
 
 def _home(ctx: typer.Context) -> Path:
-    return Path(ctx.params.get("home") or os.environ.get("CEREBRO_HOME", "runs")).expanduser()
+    from cerebro_elastic.runs.folder import home_of
+
+    return home_of(ctx.params.get("home"))
 
 
 RunName = Annotated[str, typer.Argument(help="Run id, or the run's folder.", autocompletion=run_ids)]
@@ -71,7 +73,7 @@ Config = Annotated[
 ]
 RecipeFile = Annotated[Path, typer.Argument(help="The recipe, a YAML file.")]
 RunId = Annotated[str | None, typer.Option(help="The run's id.", show_default="the recipe's name")]
-Home = Annotated[Path | None, typer.Option(help="Folder of runs.", show_default="$CEREBRO_HOME, else ./runs")]
+Home = Annotated[str | None, typer.Option(help="Folder of runs.", show_default="$CEREBRO_HOME, else ./runs")]
 Epochs = Annotated[int | None, typer.Option(help="Epochs of each config, instead of the recipe's.")]
 Checkpoints = Annotated[
     str | None, typer.Option(help="URL of the checkpoints and logs, instead of the recipe's, e.g. s3://...")
@@ -123,7 +125,7 @@ def on_run(command: Callable[..., None], name: Any = RunName) -> Callable[..., N
         for name, kind in (("home", Home), ("etcd", Etcd))
     ]
 
-    def with_place(run: str | None, home: Path | None, etcd: str | None, **given: Any) -> None:
+    def with_place(run: str | None, home: str | None, etcd: str | None, **given: Any) -> None:
         from cerebro_elastic.runs.run import Run
 
         run = _last(home, etcd) if run is None else run
@@ -158,7 +160,7 @@ def on_last_run(command: Callable[..., None]) -> Callable[..., None]:
     return on_run(command, LastRunName)
 
 
-def _last(home: Path | None, etcd: str | None) -> str:
+def _last(home: str | None, etcd: str | None) -> str:
     """The run that is meant without a name. It is named to the person."""
     from cerebro_elastic.runs.catalog import last_run
 

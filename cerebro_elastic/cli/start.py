@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from cerebro_elastic.runs.folder import RunFolder
     from cerebro_elastic.runs.run import Run
     from cerebro_elastic.runs.start.extend_and_retry import Terms
+    from cerebro_elastic.runs.terminal_view import TerminalView
 
 _LEFT = (
     "left the run; nothing that was committed is lost, others go on, and the same command takes part again."
@@ -96,7 +97,7 @@ def run(
 
     checked = load_recipe(recipe, **overrides(nodes=nodes, epochs=epochs, checkpoints=checkpoints))
     with ended_by_ctrl_c(_STOPPED, grace), SharedImports() as imports:  # they go on beside our own below
-        from cerebro_elastic.cli.output import conclude
+        from cerebro_elastic.cli.output import conclude, show_outcome
         from cerebro_elastic.reporting.terminal import terminal
         from cerebro_elastic.runs.start.launch import Launch
         from cerebro_elastic.runs.terminal_view import TerminalView
@@ -112,10 +113,11 @@ def run(
             reuse=reuse_from or reuse,
         )
         console, budget = terminal(stderr=as_json), launch.recipe.search.budget
-        view = TerminalView(launch.recipe.objective, console, verbose=verbose, budget=budget)
+        show = None if as_json else show_outcome
+        view = TerminalView(launch.recipe.objective, console, verbose=verbose, budget=budget, conclude=show)
         with _page(launch.folder) if ui else nullcontext(), view:
             result = launch(view.watcher, imports)
-    conclude(result, as_json=as_json)
+    conclude(result, as_json=as_json, shown=view.concluded)
 
 
 def extend(
@@ -150,14 +152,14 @@ def extend(
     Example: cerebro extend digits --epochs 20 --top 3
     """
     bounds = dict(map(_bound, budget or []))
-    with _going_on(run, home, etcd, grace, yes, verbose, as_json) as (opened, terms):
+    with _going_on(run, home, etcd, grace, yes, verbose, as_json) as (opened, terms, view):
         from cerebro_elastic.cli.output import conclude
         from cerebro_elastic.runs.extension import Wish
         from cerebro_elastic.runs.start.extend_and_retry import extend as perform
 
         wish = Wish(epochs, num, bounds, tuple(config or ()), top, by)
         result = perform(opened.result, wish, terms)
-    conclude(result, as_json=as_json)
+    conclude(result, as_json=as_json, shown=view.concluded)
 
 
 def retry(
@@ -182,13 +184,13 @@ def retry(
 
     Example: cerebro retry digits
     """
-    with _going_on(run, home, etcd, grace, yes, verbose, as_json) as (opened, terms):
+    with _going_on(run, home, etcd, grace, yes, verbose, as_json) as (opened, terms, view):
         from cerebro_elastic.cli.output import conclude
         from cerebro_elastic.runs.start.extend_and_retry import retry as perform
 
         result = perform(opened, configs or (), one_line(by), terms)
     if result.view.state.outcome is not None:
-        conclude(result, as_json=as_json)
+        conclude(result, as_json=as_json, shown=view.concluded)
 
 
 def host(
@@ -223,7 +225,7 @@ def host(
     """
     with ended_by_ctrl_c(_LEFT, grace), SharedImports() as imports:
         watch(submitted_by)
-        from cerebro_elastic.cli.output import conclude
+        from cerebro_elastic.cli.output import conclude, show_outcome
         from cerebro_elastic.recipes import load_recipe
         from cerebro_elastic.reporting.terminal import terminal
         from cerebro_elastic.runs.start.host import host as take_part
@@ -233,9 +235,15 @@ def host(
         size = None if machines is None else machines.times(nodes)  # the recipe's gangs may need as many
         checked = load_recipe(recipe, **overrides(nodes=size, epochs=epochs, checkpoints=checkpoints))
         budget = checked.search.budget
-        with TerminalView(
-            checked.objective, terminal(), moving=False, verbose=verbose, budget=budget
-        ) as view:
+        view = TerminalView(
+            checked.objective,
+            terminal(),
+            moving=False,
+            verbose=verbose,
+            budget=budget,
+            conclude=show_outcome,
+        )
+        with view:
             result = take_part(
                 checked,
                 run_id=run_id,
@@ -248,7 +256,7 @@ def host(
                 watcher=view.watcher,
                 imports=imports,
             )
-    conclude(result)
+    conclude(result, shown=view.concluded)
 
 
 def join(
@@ -380,19 +388,23 @@ def ray(
 
 @contextmanager
 def _going_on(
-    run: str, home: Path | None, etcd: str | None, grace: float, yes: bool, verbose: bool, as_json: bool
-) -> Iterator[tuple[Run, Terms]]:
-    """The run that a command lets go on, and on which terms it does; it is shown meanwhile."""
+    run: str, home: str | None, etcd: str | None, grace: float, yes: bool, verbose: bool, as_json: bool
+) -> Iterator[tuple[Run, Terms, TerminalView]]:
+    """The run that a command lets go on, on which terms it does, and the view that shows it meanwhile."""
     stopped = "stopped; what was committed is safe. `cerebro run` with the run's recipe goes on from there."
     with ended_by_ctrl_c(stopped, grace), SharedImports() as imports:
+        from cerebro_elastic.cli.output import show_outcome
         from cerebro_elastic.reporting.terminal import terminal
         from cerebro_elastic.runs.run import Run
         from cerebro_elastic.runs.start.extend_and_retry import Terms
         from cerebro_elastic.runs.terminal_view import TerminalView
 
         opened = Run.open(run, home=home, store=store_of(etcd))
-        with TerminalView(opened.result.recipe.objective, terminal(stderr=as_json), verbose=verbose) as view:
-            yield opened, Terms(grace, watcher=view.watcher, imports=imports, agrees=agreement(yes))
+        objective, console = opened.result.recipe.objective, terminal(stderr=as_json)
+        show = None if as_json else show_outcome
+        with TerminalView(objective, console, verbose=verbose, conclude=show) as view:
+            terms = Terms(grace, watcher=view.watcher, imports=imports, agrees=agreement(yes))
+            yield opened, terms, view
 
 
 def host_resolved(address: str | None, env: Mapping[str, str]) -> str | None:

@@ -395,6 +395,12 @@ class SearchSection(Section):
     """Where the search ends."""
 
     @property
+    def functions(self) -> Sequence[str]:
+        """The functions of the user's files that the search calls, as ``module:name``."""
+        named = (self.space_fn, *self.constraints)
+        return [name for name in named if name is not None and registry.is_reference(name)]
+
+    @property
     def known_configs(self) -> Sequence[KnownConfig]:
         """The configs in ``known``. (The start of a run replaces names of runs by their configs.)"""
         return [config for config in self.known if isinstance(config, KnownConfig)]

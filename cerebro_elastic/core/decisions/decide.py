@@ -7,7 +7,7 @@ here remembers what was decided.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -137,10 +137,14 @@ def failures(moment: Moment) -> Iterator[ConfigEnded]:
 
 def quarantines(state: State) -> Iterator[NodeQuarantined]:
     """Idle nodes on which units keep failing. Each quarantine lasts longer than the one before. A busy node
-    is considered when it is idle."""
+    is considered when it is idle, and one that has registered since its last failure when it fails again: it
+    may have been mended (the disk of a run that is started again)."""
     for name, streak in state.streaks.items():
-        idle = name in state.nodes and name not in state.attempts and name not in state.quarantined
-        if idle and streak.last > state.quarantined_for.get(name, 0) and _too_many(state, name, streak):
+        node = state.nodes.get(name)
+        if node is None or name in state.attempts or name in state.quarantined:
+            continue
+        known = max(state.quarantined_for.get(name, 0), node.registration)
+        if streak.last > known and _too_many(state, name, streak):
             yield NodeQuarantined(0, name, _why(streak), streak.last, _cooldown(state, streak))
 
 
@@ -272,11 +276,22 @@ def observe(state: State, plan: Plan) -> SearchContext:
     return _observe(Moment(state, plan))
 
 
+def seen(state: State, plan: Plan, config: str) -> ConfigView:
+    """One config of the run, with all its members, as a search sees it."""
+    members = named(state.configs, config)
+    busy = {attempt.unit.config for attempt in state.underway()}
+    views = [_view.function(plan, each, _own(state, busy, each)) for each in members]
+    return _group.function(plan, members[0], tuple(views)) if plan.has_members else views[0]
+
+
+def _own(state: State, busy: Container[str], config: Config) -> tuple[Sequence[Point], bool]:
+    return state.curves.get(config.id, ()), config.id not in busy
+
+
 def _observe(moment: Moment) -> SearchContext:
     state, plan, configs = moment.state, moment.plan, moment.state.configs.values()
-    curves, busy = state.curves, moment.busy
-    own = ((c, (curves.get(c.id, ()), c.id not in busy)) for c in in_order(configs))
-    views = _view(plan, own)
+    busy = moment.busy
+    views = _view(plan, ((config, _own(state, busy, config)) for config in in_order(configs)))
     if plan.has_members:
         groups = by_config(configs).values()
         of_groups = [(members[0], tuple(views[each.id] for each in members)) for members in groups]

@@ -122,7 +122,7 @@ class Launch:
         try:
             with folder.locked():
                 caller = self._run(watcher, imports)
-                result = write_results(folder)
+                result = write_results(folder, watcher)
             caller.end(result)
         except CallbackFailed as failed:
             raise failed.error from None

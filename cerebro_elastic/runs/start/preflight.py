@@ -33,7 +33,7 @@ from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start
 from cerebro_elastic.runs.start.prepare_data import deal_dataset, import_sources, prepare_recipe
 from cerebro_elastic.runs.start.script_settings import Settings, refuse_others, settings_here
 from cerebro_elastic.system.explanations import explain_error, frames_first, has_own_frames, shortened
-from cerebro_elastic.system.files import in_a_hurry, locate, redacted, remove, translated, write
+from cerebro_elastic.system.files import exists, in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.system.process import Scratch
 from cerebro_elastic.system.source_code import code_digest, digests_in, imported_by
 from cerebro_elastic.system.subprocess_call import SubprocessCall, serve
@@ -60,6 +60,8 @@ class PreflightResult:
     """What people should know of the first batch."""
     differing: Mapping[str, str] = field(default_factory=dict)
     """``Spec.differing``."""
+    probe: str = ""
+    """The name of a file that the preflight has left in ``checkpoints``: another process must see it."""
 
 
 def preflight(
@@ -176,8 +178,6 @@ def check(
     _check_cache(recipe, manifest)
     if loss_weights(recipe, manifest) and isinstance(task, WeighsLosses):
         task.check_weights(allowed)
-    if recipe.checkpoints is not None:
-        check_writable(recipe.rooted(recipe.checkpoints))
     if recipe.search.start is not None and Strategy() in allowed:
         # In a grid the first and the last config differ in every value.
         check_start(recipe, [*hparams[:1], *hparams[1:][-1:]], data, manifest)
@@ -276,19 +276,31 @@ def _check_loggers(recipe: Recipe) -> None:
         registry.load("cerebro.loggers", "wandb")(recipe.name, "", "", **arguments)
 
 
-def check_writable(url: str) -> None:
-    """Write a probe to ``url`` and remove it. Raises ``RecipeError`` if the place does not exist,
+def write_probe(url: str) -> str:
+    """Write a file to ``url``, and return its name. Raises ``RecipeError`` if the place does not exist,
     ``StorageError`` if it cannot be reached or refuses."""
     with translated(RecipeError, f"checkpoints cannot be written to {redacted(url)}"):
-        probe = locate(url) / f"probe-{uuid.uuid4().hex}"
+        name = f"probe-{uuid.uuid4().hex}"
         try:
-            write(probe, [b"can this be written?"])
+            write(locate(url) / name, [b"can this be written?"])
         except FileNotFoundError as exc:
             raise RecipeError(
                 f"checkpoints cannot be written to {redacted(url)}: there is no such bucket; create it, or "
                 "correct `checkpoints` in the recipe"
             ) from exc
-        remove(probe)
+    return name
+
+
+def find_probe(url: str, name: str) -> None:
+    """Remove the file that another process has written to ``url``. Raises ``RecipeError`` if this process
+    does not see it."""
+    with translated(RecipeError, f"checkpoints cannot be read from {redacted(url)}"):
+        if not exists(locate(url) / name):
+            raise RecipeError(
+                f"checkpoints cannot be kept in {redacted(url)}: a process does not see there what another "
+                "has written; name a folder or a URL that all processes of the run share"
+            )
+        remove(locate(url) / name)
 
 
 def _checked_data(recipe: Recipe, datasets: NumberedDatasets | None, url: str, *, prepare: bool) -> Manifest:
@@ -342,6 +354,9 @@ def _check_here(request: Mapping[str, Any]) -> dict[str, Any]:
             raise TaskError(frames_first(shortened(explained))) from error
     if request["first_batch"]:
         result = replace(result, notes=[*result.notes, *_check_first_batch(request)])
+    if recipe.checkpoints is not None:  # last: nothing fails behind it and leaves the file there
+        with in_a_hurry():
+            result = replace(result, probe=write_probe(recipe.rooted(recipe.checkpoints)))
     return asdict(result)
 
 
