@@ -37,10 +37,12 @@ def differing(
     """What is not made the same again, in sentences: by column, its rows under another seed; by ``BATCHES``,
     batches under one seed. ``partitions`` are one to train on (``True``) and one to evaluate.
 
-    Raises ``RecipeError`` if a dataset that is said to be ``deterministic`` is not.
+    Raises ``RecipeError`` if a dataset that is said to be ``deterministic`` is not, ``TaskError`` for a
+    generator that cannot be seeded.
     """
     if not loader.calls_user:
         return {}
+    ForeignGenerators(loader.objects).seed(0)  # here, since a fork's error would be its own
     once = in_fork(partial(_made, partitions, loader, rows, again=False))
     again = in_fork(partial(_made, partitions, loader, rows, again=True))
     found = {}

@@ -28,7 +28,7 @@ from cerebro_elastic.data.reading.made_twice import BATCHES, differing
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.data.reading.shared_records import MISSING, Records
 from cerebro_elastic.data.reading.worker_processes import end_idle
-from cerebro_elastic.errors import RecipeError, RunError
+from cerebro_elastic.errors import RecipeError, RunError, TaskError
 from cerebro_elastic.system.cache_space import CacheSpace, use
 from cerebro_elastic.system.subprocess_call import call_in_fork
 
@@ -385,6 +385,13 @@ def test_a_dataset_that_is_said_to_be_deterministic_and_is_not_is_refused() -> N
         RecipeError, match=r"data\.deterministic is true, and test_made_once:Drawing returned"
     ):
         differing({True: NUMBERED}, loader, SIZE, in_fork)
+
+
+def test_a_generator_without_a_seed_is_refused_before_the_start() -> None:
+    system = random.SystemRandom()
+    loader = LoaderSettings(SIZE, transform=lambda batch: batch + system.random())
+    with pytest.raises(TaskError, match=r"transform\.system, a SystemRandom, cannot be seeded"):
+        differing({True: NUMBERS}, loader, SIZE, in_fork)
 
 
 def test_rows_that_have_changed_since_are_not_kept_any_more(
