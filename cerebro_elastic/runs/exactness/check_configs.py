@@ -20,7 +20,6 @@ from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.data.manifest import Manifest, PartitionFiles, read_manifest
 from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.data.reading.description import Rows, first_rows
-from cerebro_elastic.data.reading.function_survey import survey
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes import Recipe
@@ -32,8 +31,7 @@ from cerebro_elastic.system.devices import CPU, device_of, kind_here
 from cerebro_elastic.system.files import Place, locate, translated
 from cerebro_elastic.system.process import thread_names
 from cerebro_elastic.system.subprocess_call import ChildDied, call_in_fork
-from cerebro_elastic.training import job_batches
-from cerebro_elastic.training.hparams import bound, task_hparams
+from cerebro_elastic.training.hparams import task_hparams
 from cerebro_elastic.training.task import Task, UnitJob
 from cerebro_elastic.training.unit_runner import loader_settings, loss_weights, make_task, use_threads
 
@@ -77,9 +75,6 @@ def check_configs(
         jobs = small_jobs(task, recipe, data, point, extent.batches, device)
         check = ExactnessCheck(task, jobs, recipe.root, extent.folder, extent.seconds)
         result = check.result()
-        if point is points[0] and not result.outcome.bad:
-            workers = recipe.data.workers
-            result = replace(result, data=_data_functions(jobs[0], workers, extent.seconds))
         checked = CheckedConfig(point, result)
         if checked.exactness.outcome.good:
             exact.append((checked, check))
@@ -89,22 +84,6 @@ def check_configs(
             checked = exact[at][0]
             differs = replace(checked.exactness, outcome=CheckOutcome.DIFFERS, story=story, reference=ALONE)
             yield replace(checked, exactness=differs)
-
-
-def _data_functions(job: UnitJob, workers: int, seconds: float) -> Sequence[str]:
-    """What the functions that make the job's batches draw, keep and cost, found by a child."""
-    loader = replace(job_batches.loader_settings(job), workers=workers)
-
-    def found() -> dict[str, list[str]]:
-        try:
-            return {"data": survey(job.partition, loader)}
-        except Exception:  # the units have shown it, if it matters
-            return {"data": []}
-
-    with suppress(ChildDied):
-        lines: list[str] = call_in_fork(found, seconds=seconds)["data"]
-        return lines
-    return ()
 
 
 def prepare_for_children(recipe: Recipe, task: Task) -> None:
@@ -222,8 +201,8 @@ def small_jobs(
         size, _ = batches_in(recipe, manifest, point)
         train, valid = _partitions(manifest, locate(url), size, batches, folds=bool(recipe.folds))
     orders = (range(len(train)), range(len(train))[::-1])
-    loader = replace(bound(loader_settings(recipe), point), workers=0)
-    of_task = task_hparams(task, loader.dataset, point)
+    loader = replace(loader_settings(recipe).with_hparams(point), workers=0)
+    of_task = task_hparams(task, loader, point)
     return [
         UnitJob(
             unit=Unit("c0000", epoch, index),
