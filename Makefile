@@ -18,7 +18,7 @@ DOCS := .venv-docs
 # Debian's etcd (3.4), where no other test finds it.
 DEBIAN := .etcd-debian
 
-.PHONY: run test test-main test-others test-etcd3 test-nightly test-newest check docs docs-serve evidence chaos slurm clean
+.PHONY: run test test-main test-device test-others test-etcd3 test-nightly test-newest check docs docs-serve evidence chaos slurm clean
 
 run: $(RUN)
 	$(BIN)/cerebro run recipes/digits.yaml
@@ -34,6 +34,10 @@ test:
 # One process more than cores (2): live tests wait for a part of their time.
 test-main:
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+# On a pretended accelerator (tests/support/pretended_device): a part of it is in `make test`.
+test-device: $(STAMP)
+	TEST_DEVICE=1 $(BIN)/python -m pytest tests/device --timeout 1800
 
 # Other versions of etcd, of its driver and of torchx, beside it: each of these waits more than it computes.
 test-others:

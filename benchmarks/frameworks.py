@@ -68,7 +68,7 @@ def measure(framework: str, units: int) -> None:
         manifest = read_manifest(url)
         plan = plan_of(recipe, name, len(manifest.train), len(manifest.valid))
         spec = Spec(plan, recipe.resolved(), "", url, manifest.digest, str(recipe.root), {}, folder, "0")
-        runner = UnitRunner(spec, Path(folder) / "cache")
+        runner = UnitRunner(spec, Path(folder) / "cache", "cpu")
         runner.use_threads()
         point = make_search(recipe).propose(SearchContext())[0].hparams
         config = Config("c0000", point)

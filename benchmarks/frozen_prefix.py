@@ -168,6 +168,7 @@ def main() -> None:
                     loader=LoaderSettings(BATCH),
                     state=states.get((way, config)),
                     made=made,
+                    device="cpu",
                 )
                 began, worked = time.perf_counter(), time.process_time()
                 states[way, config] = task.train(job).state

@@ -278,7 +278,7 @@ def _checked_job(
     checked = load_recipe(recipe, **overrides)
     run = checked.name if run_id is None else run_id
     check_id(run)
-    return _Job(checked, run, *(size or (checked.nodes, 1)))
+    return _Job(checked, run, *(size or (checked.nodes._replace(auto=False), 1)))
 
 
 def _hosts(j: Optional[str], nodes: Optional[str]) -> Optional[tuple[NodeRange, int]]:

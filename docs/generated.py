@@ -114,7 +114,7 @@ def _help(key: str, field: FieldInfo) -> str:
 _KINDS: Mapping[Any, str] = {bool: "true or false", int: "whole number", float: "number", str: "text"}
 _NAMED: Mapping[str, str] = {
     "max_bad_rows": "whole number or percentage",
-    "nodes": "whole number, or range `'2:8'`",
+    "nodes": "whole number, range `'2:8'`, or `auto`",
     "valid": "number, percentage or source",
     "task": "section",
     "search": "section",
@@ -341,6 +341,7 @@ EXTRAS: Mapping[str, str] = {
     "etcd3": "etcd over gRPC",
     "exact": "CP-SAT, for the scheduler `exact`",
     "examples": "the data of the examples: scikit-learn's digits, flights, pictures",
+    "gpu": "the utilisation of NVIDIA GPUs (`nvidia-ml-py`)",
     "jax": "JAX, optax and flax",
     "keras": "Keras 3",
     "kubernetes": "`torchx run cerebro.mop` on Kubernetes",

@@ -55,7 +55,7 @@ search:
     recipe = load_recipe(path)
     assert recipe.name == "digits"
     assert recipe.root == tmp_path.resolve()
-    assert recipe.nodes == NodeRange(1, 1)
+    assert recipe.nodes == NodeRange(1, 1, auto=True)
     assert isinstance(recipe.task, LightningSection)
     assert (recipe.data.partitions, recipe.data.valid, recipe.data.batch_size) == (4, 0.2, 32)
     assert recipe.search.space["lr"].choice == (0.1, 0.01), "1e-1 is a number, as in YAML 1.2"

@@ -87,7 +87,7 @@ def test_a_shipped_recipe_trains(name: str, folder: Path, monkeypatch: pytest.Mo
     manifest = read_manifest(url)
     plan = plan_of(recipe, name, len(manifest.train), len(manifest.valid))
     spec = Spec(plan, recipe.resolved(), "", url, manifest.digest, str(recipe.root), {}, str(folder), "0")
-    runner = UnitRunner(spec, folder / "cache")
+    runner = UnitRunner(spec, folder / "cache", "cpu")
     search: Search = load("cerebro.search", recipe.search.method)(recipe)
     hparams = search.propose(SearchContext(partitions=plan.partitions, epochs=plan.epochs))[0].hparams
     state, metrics = None, {}

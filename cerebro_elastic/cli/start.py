@@ -54,6 +54,16 @@ _LEFT = (
 _STOPPED = "stopped; what was committed is safe. The same command goes on from there."
 
 
+NodesHere = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Nodes on this machine; they share its GPUs.",
+        show_default="one for each of its GPUs, else 1",
+    ),
+]
+
+
 def run(
     recipe: Annotated[
         Path | None, typer.Argument(help="The recipe, a YAML file.", show_default=False)
@@ -201,7 +211,7 @@ def host(
     hosts: Annotated[
         str | None, typer.Option(help="Machines, MIN:MAX; with --nodes it replaces the recipe's `nodes`.")
     ] = None,
-    nodes: Annotated[int, typer.Option(min=1, help="Nodes on this machine; they share its GPUs.")] = 1,
+    nodes: NodesHere = None,
     epochs: Epochs = None,
     checkpoints: Checkpoints = None,
     home: Home = None,
@@ -231,10 +241,11 @@ def host(
         from cerebro_elastic.recipes import load_recipe
         from cerebro_elastic.reporting.terminal import terminal
         from cerebro_elastic.runs.start.host import host as take_part
+        from cerebro_elastic.runs.start.host import nodes_of_hosts
         from cerebro_elastic.runs.terminal_view import TerminalView
 
         machines = _range(hosts)
-        size = None if machines is None else machines.times(nodes)  # the recipe's gangs may need as many
+        size = None if machines is None else nodes_of_hosts(machines, nodes)  # its gangs may need as many
         checked = load_recipe(recipe, **overrides(nodes=size, epochs=epochs, checkpoints=checkpoints))
         budget = checked.search.budget
         view = TerminalView(
@@ -266,7 +277,7 @@ def join(
     name: Annotated[
         str | None, typer.Option(help="The node's name.", show_default="the host's with a suffix")
     ] = None,
-    nodes: Annotated[int, typer.Option(min=1, help="Nodes on this machine; they share its GPUs.")] = 1,
+    nodes: NodesHere = None,
     home: Home = None,
     etcd: Etcd = None,
     grace: Grace = GRACE,

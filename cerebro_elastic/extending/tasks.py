@@ -51,3 +51,4 @@ from cerebro_elastic.training.test_metrics import row_by_row as row_by_row
 
 select_arguments = arguments.select
 object_digest = user_objects.digest
+UserGlobals = user_objects.UserGlobals

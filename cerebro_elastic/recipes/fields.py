@@ -41,8 +41,12 @@ class NodeRange(NamedTuple):
     """The number of nodes with which it starts."""
     max: int
     """The most nodes that it uses."""
+    auto: bool = False
+    """Whether the machine says how many: one for each accelerator, or for as many as a node has ranks."""
 
     def __str__(self) -> str:
+        if self.auto:
+            return "auto"
         return str(self.min) if self.min == self.max else f"{self.min}:{self.max}"
 
     def times(self, nodes: int) -> str:
@@ -50,15 +54,20 @@ class NodeRange(NamedTuple):
         return str(NodeRange(self.min * nodes, self.max * nodes))
 
 
+AUTO_NODES = NodeRange(1, 1, auto=True)
+
+
 def node_range(value: object) -> NodeRange:
-    """``2`` or ``"1:8"``; raises ``ValueError`` for anything else."""
+    """``2``, ``"1:8"`` or ``"auto"``; raises ``ValueError`` for anything else."""
+    if str(value) == str(AUTO_NODES):
+        return AUTO_NODES
     match = re.fullmatch(r"(\d+)(?::(\d+))?", str(value))
     if match is not None and max(map(len, match.groups(""))) <= len(str(MOST_NODES)):
         low = int(match[1])
         high = int(match[2] or low)
         if 1 <= low <= high <= MOST_NODES:
             return NodeRange(low, high)
-    raise ValueError(f"nodes is a number from 1 to {MOST_NODES}, or a range 'min:max' such as '1:8'")
+    raise ValueError(f"nodes is a number from 1 to {MOST_NODES}, or a range 'min:max' such as '1:8', or auto")
 
 
 def _object_reference(value: object) -> str:

@@ -22,12 +22,12 @@ from pydantic import (
 from cerebro_elastic import registry
 from cerebro_elastic.recipes.data import Data
 from cerebro_elastic.recipes.fields import (
+    AUTO_NODES,
     MOST_CONFIGS,
     Bytes,
     BytesOrNone,
     Endpoints,
     Epochs,
-    NodeRange,
     Nodes,
     PerHost,
     Positive,
@@ -117,8 +117,9 @@ class Recipe(Section):
     """The seed of everything random: partitions, orders, initial weights, random search."""
     epochs: Epochs = 1
     """Passes of each config over all partitions."""
-    nodes: Nodes = NodeRange(1, 1)
-    """Nodes on this machine. A range `'2:8'` starts with 2 and uses up to 8 that join."""
+    nodes: Nodes = AUTO_NODES
+    """Nodes on this machine. `auto`: one for each of its accelerators, or for each `node.ranks` of them; one
+    without any. A range `'2:8'` starts with 2 and uses up to 8 that join."""
     etcd: Endpoints | None = None
     """`HOST:PORT` of an etcd (several separated by commas) instead of one of the run's own. Login and TLS
     come from the [environment](environment.md#etcd)."""

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.data._utils.pin_memory import pin_memory
 
+from cerebro_elastic.system.devices import CPU, kind_here
+
 OPTIMIZER_IMPORT = "torch._dynamo"
 """The module that the first optimizer imports, which takes seconds."""
 
@@ -68,8 +70,8 @@ def stop_workers(iterator: Any) -> None:
 
 
 def pinned(batch: Any) -> Any:
-    """The batch in page-locked memory, as a ``DataLoader`` pins it; as it is where there is no GPU."""
-    return pin_memory(batch) if torch.cuda.is_available() else batch  # type: ignore[no-untyped-call]
+    """The batch in page-locked memory, as a ``DataLoader`` pins it; as it is on machines that have none."""
+    return batch if kind_here() in (CPU, "mps") else pin_memory(batch)  # type: ignore[no-untyped-call]
 
 
 def reduced_in_place(value: Any) -> Any:

@@ -148,6 +148,7 @@ class TaskContract:
             validation=[self.partition(9, 7)] if ends_epoch else (),
             loader=LoaderSettings(self.batch_size, arrays=self.arrays),
             state=None if state is None else hop(state),
+            device="cpu",
         )
         return replace(job, **changes)
 

@@ -7,20 +7,18 @@ package ``tests/training/parallel/test_torch_internals.py``. Names that other fo
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
-from torch import Tensor, _tensor_str, nn
-from torch.nn.modules import module as of_modules
+from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.prune import BasePruningMethod
 from torch.optim import Optimizer
-from torch.optim import optimizer as of_optimizers
 
 if TYPE_CHECKING:  # torch does not import them by itself: that takes long
     from torch.distributed.device_mesh import DeviceMesh
@@ -33,16 +31,6 @@ CALL_HOOK_TABLES = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks
 PARAMETER_HOOK_TABLES = ("_backward_hooks", "_post_accumulate_grad_hooks")
 """The tables of a parameter's hooks."""
 
-HOOK_TABLES = (
-    *CALL_HOOK_TABLES,
-    "_state_dict_hooks",
-    "_state_dict_pre_hooks",
-    "_load_state_dict_pre_hooks",
-    "_load_state_dict_post_hooks",
-    "_post_accumulate_grad_hooks",
-)
-"""All tables of hooks that a module or a parameter may have."""
-
 OPTIMIZER_HOOK_TABLES = (
     "_optimizer_step_pre_hooks",
     "_optimizer_step_post_hooks",
@@ -52,12 +40,6 @@ OPTIMIZER_HOOK_TABLES = (
     "_optimizer_load_state_dict_post_hooks",
 )
 """The tables of hooks that an optimizer may have."""
-
-RECURRENT_ATTRIBUTES = frozenset(("_flat_weights", "_flat_weight_refs"))
-"""What recurrent modules make of their parameters."""
-
-TENSOR_ATTRIBUTES = frozenset(("_is_param", "_is_buffer", "persistent"))
-"""What parameters and buffers have by being such."""
 
 OPTIMIZER_ATTRIBUTES = frozenset(vars(torch.optim.SGD([torch.zeros(1)]))) | {"step", "state", "param_groups"}
 """What every optimizer has: none of it was set by a user's code."""
@@ -108,74 +90,10 @@ def with_inner_schedulers(schedulers: Sequence[Any]) -> Iterator[Any]:
         yield from with_inner_schedulers(getattr(scheduler, "_schedulers", ()))
 
 
-_PRINT_OPTIONS: Any = _tensor_str.PRINT_OPTS
-_GLOBAL_HOOKS = [
-    table
-    for file in (of_modules, of_optimizers)
-    for name, table in sorted(vars(file).items())
-    if name.startswith("_global_") and isinstance(table, dict)
-]
-"""The tables of hooks that act on all modules, or all optimizers."""
-
-
-def default_dtype() -> str:
-    """The name of the dtype of new tensors."""
-    return name_of_dtype(torch.get_default_dtype())
-
-
-def name_of_dtype(dtype: torch.dtype) -> str:
-    """``float32``."""
-    return str(dtype).removeprefix("torch.")
-
-
 def default_device() -> str | None:
     """The device that ``torch.set_default_device`` has set; ``None`` if it was not called."""
     context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
     return None if context is None else str(context.device)
-
-
-def print_options() -> dict[str, Any]:
-    """What ``torch.set_printoptions`` has set."""
-    return dict(vars(_PRINT_OPTIONS))
-
-
-def put_print_options(options: Mapping[str, Any]) -> None:
-    """Set what ``print_options`` has returned."""
-    vars(_PRINT_OPTIONS).update(options)
-
-
-def global_hooks() -> list[dict[int, Any]]:
-    """The hooks that act on all modules, or all optimizers, by table."""
-    return [dict(table) for table in _GLOBAL_HOOKS]
-
-
-def put_global_hooks(tables: Sequence[Mapping[int, Any]]) -> None:
-    """Set what ``global_hooks`` has returned."""
-    for table, hooks in zip(_GLOBAL_HOOKS, tables, strict=True):
-        table.clear()
-        table.update(hooks)
-
-
-COMPILER_CONFIGS = ("torch._dynamo.config", "torch._functorch.config", "torch._inductor.config")
-"""The modules that hold the settings of ``torch.compile``."""
-
-
-def compiler_config(name: str) -> dict[str, Any]:
-    """What was set in one of these modules; nothing if it is not imported."""
-    config: Any = sys.modules.get(name)
-    values = {} if config is None else config._config
-    return {
-        key: value
-        for key, entry in values.items()
-        if (value := entry.user_override.get(entry.default)) is not entry.default and value != entry.default
-    }
-
-
-def put_compiler_config(name: str, values: Mapping[str, Any]) -> None:
-    """Set what ``compiler_config`` has returned, and all else to its default."""
-    config: Any = sys.modules[name]
-    for key in {*compiler_config(name), *values}:
-        setattr(config, key, values.get(key, config._config[key].default))
 
 
 OPTIMIZER_STATE_HOOKS = ("_optimizer_state_dict_post_hooks", "_optimizer_load_state_dict_pre_hooks")
@@ -209,6 +127,39 @@ def forget_failed_groups() -> None:
     """Begin to count groups anew. Torch names them by a count, and counts what fails: for ever after, this
     rank and its peers would wait for each other under different names."""
     c10d._world.group_count = 0
+
+
+def abort_groups(device: torch.device) -> None:
+    """Abort the present groups of ``device``, from any thread. Torch has them until their unit ends."""
+    backend: Any = dist.group.WORLD._get_backend(device)  # type: ignore[union-attr]
+    at_once = hasattr(backend, "_group_start")  # NCCL's communicators would wait for each other
+    if at_once:
+        backend._group_start()
+    for each in reversed(present_groups()):
+        each.abort()
+    if at_once:
+        backend._group_end()
+
+
+@contextmanager
+def same_parameters(device: torch.device) -> Iterator[None]:
+    """Within the block parameters that move to ``device`` stay the same objects, tied ones tied. On
+    devices of other makers (PrivateUse1) torch would make others by default."""
+    swaps = torch.__future__.get_swap_module_params_on_conversion()
+    other = device.type == torch._C._get_privateuse1_backend_name()
+    torch.__future__.set_swap_module_params_on_conversion(swaps or other)
+    try:
+        yield
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(swaps)
+
+
+def move_parameter(own: nn.Parameter, device: torch.device) -> None:
+    """Move a parameter, which stays the same object."""
+    holder = nn.Module()
+    holder.own = own
+    with same_parameters(device):
+        holder.to(device)
 
 
 def present_groups() -> list[Any]:

@@ -22,7 +22,7 @@ from cerebro_elastic.training.equality import value_differences
 from cerebro_elastic.training.generators import Generators, generators
 from cerebro_elastic.training.hparams import BUDGET, Taker, Takers, budget_of
 from cerebro_elastic.training.metrics import not_finite
-from cerebro_elastic.training.process_settings import Moved, Setting, borrowed
+from cerebro_elastic.training.process_settings import AsSetUp, Setting, borrowed
 from cerebro_elastic.training.task import ModelValues, Stopped, UnitJob, UnitResult
 from cerebro_elastic.training.test_metrics import evaluated, measured_alone, row_by_row
 from cerebro_elastic.training.user_objects import UserGlobals
@@ -98,8 +98,7 @@ class ArrayTask(ABC):
     generators: Generators = generators
     """The global random generators."""
     settings: Sequence[Setting] = ()
-    """The framework's settings of the process, besides those of Python, numpy and torch. A unit begins with
-    those after the imports, and what its config has set since."""
+    """The framework's settings of the process, besides those of Python, numpy and torch."""
 
     def __init__(self, takers: Mapping[str, Taker], args: Mapping[str, Any]) -> None:
         self._takers = Takers(
@@ -139,20 +138,14 @@ class ArrayTask(ABC):
     def train(self, job: UnitJob) -> UnitResult:
         batches = UnitBatches(job, splits=self.splits)
         with self._borrowed():
-            moved = Moved(self.settings)  # a model may be made once for several units: its set-up counts
-            moved.put(job.state)
+            settings = AsSetUp(self.settings)  # a model may be made once for several units
             learner = self._begun(job)
             metrics = dict(learner.learn(batches))
             if batches.whole and job.validates and self.evaluates and not learner.validates:
                 metrics |= self._measured(learner, job, job.validation)
             step = (job.state["step"] if job.state else 0) + batches.done - job.skip
-            self._globals.check()
-            state = {
-                **learner.state(),
-                "generators": self.generators.capture(),
-                "step": step,
-                **moved.state(),
-            }
+            settings.check()
+            state = {**learner.state(), "generators": self.generators.capture(), "step": step}
         whole = batches.whole
         return UnitResult(
             state=state,
@@ -170,7 +163,6 @@ class ArrayTask(ABC):
         if not self.evaluates or job.state is None:
             raise TaskError(f"{job.unit}: an evaluation needs a trained state, and a task that measures")
         with self._borrowed():
-            Moved(self.settings).put(job.state)
             learner = self._begun(job)
             metrics = self._measured(learner, job, [job.partition])
         return evaluated(job, metrics)
@@ -180,7 +172,6 @@ class ArrayTask(ABC):
             raise TaskError("a test set needs a task that measures: give it an `eval_fn`")
 
         with self._borrowed():
-            Moved(self.settings).put(job.state)
             learner = self._begun(job)
             metrics = self._measured(learner, job, [job.partition], "test")
             return ModelValues(metrics, self._alone(learner, job))
@@ -203,7 +194,7 @@ class ArrayTask(ABC):
 
     @contextmanager
     def _borrowed(self) -> Iterator[None]:
-        with borrowed(self.settings), self.generators.borrowed():
+        with self._globals.borrowed(), borrowed(self.settings), self.generators.borrowed():
             yield
 
     def _begun(self, job: UnitJob) -> Learner:

@@ -312,7 +312,7 @@ class FrozenPrefix:
                 chance = np.random.default_rng((call.now.partition.index, number))
                 is_tested = not self._checked or chance.random() < _AGAIN
                 few = list(self._few(call, number, batch, sums, chance)) if is_tested else []
-                before = content.state(call.prefix) if few else None
+                before = content.state(self._path, call.prefix) if few else None
                 chunk = _Chunk(sums, self._evaluated(call, batch))
                 if few:
                     self._check_input(call, batch, sums)
@@ -377,7 +377,7 @@ class FrozenPrefix:
         """Raise ``TaskError`` if to compute a chunk has drawn or changed something, or if ``few`` of its rows
         have other features without the others."""
         alone = [self._evaluated(call, each.batch, each.rows) for each in few]
-        if content.state(call.prefix) != before:
+        if content.state(self._path, call.prefix) != before:
             raise TaskError(
                 f"{self._name} draws random numbers, or keeps something from call to call (an attribute, a "
                 "buffer, a global variable): its features cannot be kept; put that outside of the prefix"
@@ -460,7 +460,9 @@ def _loaded(call: _Call, numbers: Iterator[int]) -> Iterator[Any]:
         return BatchRows(rows, rows)
 
     if maker.loader.workers:
-        for made in in_worker_processes(maker.make, rows_of, (0,), maker.loader, numbers, None):
+        for made in in_worker_processes(
+            maker.make, rows_of, (0,), maker.loader, maker.generators, numbers, None
+        ):
             yield made.batch
         return
     for number in numbers:

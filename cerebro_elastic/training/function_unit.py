@@ -129,15 +129,11 @@ class FunctionUnit:
         self._parts = self._parallelism.build(self._make, self._device, loaded=job.state is not None)
         self._options = constructor_options(self._parts.optimizer)
         parts = self._parts
-        self._graph = graph_of_parts(
-            self._model, parts.optimizer, parts.scheduler, user.files, whole=self._whole
-        )
+        self._graph = graph_of_parts(self._model, parts.optimizer, parts.scheduler, whole=self._whole)
         self.progress = Progress() if job.state is None else self._taken_up(job.state)
         if job.state is not None:
-            trees, files = (job.state.get(key, {}) for key in ("objects", "files"))
-            self._graph.restore(cloned(trees), cloned(files), self._device)
-        self._moved = process_settings.Moved()
-        self._moved.put(job.state)
+            self._graph.restore(cloned(job.state["objects"]), self._device)
+        self._settings = process_settings.AsSetUp()
         self._place_generators(job.state)
 
     def train(self) -> tuple[dict[str, float], int]:
@@ -204,7 +200,7 @@ class FunctionUnit:
             "buffer": dict(model.named_buffers()),
             "optimizer": to_names(self._parts.optimizer, model),
             "scheduler": scheduler.state_dict() if scheduler is not None else {},
-            "generator": rng.capture(),
+            "generator": rng.capture(self._device),
             "attribute": {
                 f"{path}.{name}".lstrip("."): value
                 for path, module in model.named_modules()
@@ -259,8 +255,8 @@ class FunctionUnit:
         loss, epoch = self.progress.loss, self.progress.epoch.state()
         model, optimizer = self._exported()
         structure = self._structure()
-        new = {path for path, change in structure.get("parts", {}).items() if "created" in change}
-        objects, files = self._graph.carry(new=new)
+        objects = self._graph.carry()
+        self._settings.check()
         mine = {"rng": rng.capture(self._device), "loss": loss.total}
         _, *others = [mine] if whole else collectives.gathered(mine) or [mine]
         return {
@@ -269,7 +265,6 @@ class FunctionUnit:
             "options": self._options,
             "structure": structure,
             "objects": objects if self._whole else self._carried("objects"),
-            "files": files,
             "scheduler": self._parts.scheduler and self._parts.scheduler.state_dict(),
             "rng": mine["rng"],
             "step": self.progress.step,
@@ -277,7 +272,6 @@ class FunctionUnit:
             "sums": epoch["sums"],
             "begun": (loss.total, loss.rows) if loss.rows else None,
             "others": others,
-            **self._moved.state(),
         }
 
     @property
@@ -327,7 +321,9 @@ class FunctionUnit:
 
     def _make(self) -> Parts:
         job = self._job
-        parts = self._user.make_parts(job.hparams, job_batches.budget(job))
+        moves = self._whole and self._device.type != "cpu"  # others shard it first
+        device = self._device if moves else None
+        parts = self._user.make_parts(job.hparams, job_batches.budget(job), device)
         asked = job.state is None or job.memory_limit_bytes is not None
         if asked and (refusal := self._parallelism.refusal(parts, ranks()[1])):
             raise TaskError(f"{job.unit.config} cannot be trained by {job.strategy}: {refusal}")
@@ -418,7 +414,9 @@ class FunctionUnit:
         """The batch on the unit's device."""
         if self._device.type == "cpu":
             return batch
-        return mapped(batch, lambda _, tensor: tensor.to(self._device))
+        # From pinned memory the copy goes on behind the host's work.
+        behind = self._job.loader.pin_memory
+        return mapped(batch, lambda _, tensor: tensor.to(self._device, non_blocking=behind))
 
     def _shown(self, batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:

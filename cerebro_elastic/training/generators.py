@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cerebro_elastic.system import devices
+
 if TYPE_CHECKING:
     import torch
 
@@ -54,7 +56,7 @@ class _WithTorch(Generators):
         import torch
 
         super().seed_all(seed)
-        if torch.cuda.is_available():
+        if devices.kind_here() != devices.CPU:
             torch.manual_seed(seed)
         else:  # that would note down a traceback for a GPU to come
             torch.default_generator.manual_seed(seed)
@@ -63,8 +65,8 @@ class _WithTorch(Generators):
         import torch
 
         state: dict[str, Any] = {"torch": torch.get_rng_state(), **super().capture()}
-        if device is not None and device.type == "cuda":
-            state["cuda"] = torch.cuda.get_rng_state(device)
+        if device is not None and device.type != devices.CPU:
+            state[device.type] = devices.generator_state(str(device))
         return state
 
     def restore(self, state: Mapping[str, Any], device: torch.device | None = None) -> None:
@@ -72,8 +74,30 @@ class _WithTorch(Generators):
 
         torch.set_rng_state(state["torch"])
         super().restore(state)
-        if device is not None and device.type == "cuda" and "cuda" in state:
-            torch.cuda.set_rng_state(state["cuda"], device)
+        if device is not None and device.type in state:
+            devices.put_generator_state(state[device.type], str(device))
+
+
+def numpy_state(generator: Any) -> dict[str, Any]:
+    """The state of a ``numpy.random.Generator`` or ``BitGenerator``, with its seeds: ``spawn`` makes
+    generators by them, and counts those that it has made."""
+    bits = _bits_of(generator)
+    seeds = {"seeds": bits.seed_seq.state} if type(bits.seed_seq) is np.random.SeedSequence else {}
+    return {**bits.state, **seeds}
+
+
+def set_numpy_state(generator: Any, state: Mapping[str, Any]) -> None:
+    """Put a generator where ``numpy_state`` found it."""
+    bits = _bits_of(generator)
+    own = {name: value for name, value in state.items() if name != "seeds"}
+    if (seeds := state.get("seeds")) is not None and (bits.seed_seq is None or bits.seed_seq.state != seeds):
+        bits.__setstate__((own, np.random.SeedSequence(**seeds)))
+    else:
+        bits.state = own
+
+
+def _bits_of(generator: Any) -> Any:
+    return getattr(generator, "bit_generator", generator)
 
 
 generators, rng = Generators(), _WithTorch()

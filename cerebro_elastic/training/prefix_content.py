@@ -20,9 +20,10 @@ from cerebro_elastic.checkpoint.bases import bytes_of, sha256_of
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.data.reading.row_sums import Sums, row_sums
 from cerebro_elastic.data.user_code import functions_of, names_in, texts_in, variables_of
-from cerebro_elastic.data.user_state import CODE, kept_state
+from cerebro_elastic.data.user_state import CODE, generator_states
 from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.registry import is_users
+from cerebro_elastic.system.devices import generator_state
 from cerebro_elastic.system.torch_internals import buffers_of, normalizes, version_of
 from cerebro_elastic.training._torch_internals import CALL_HOOK_TABLES, hooks_of
 from cerebro_elastic.training.parallel.base import WHOLE
@@ -191,12 +192,11 @@ class _Pickler(pickle.Pickler):
         return str, (_digest(value) if number is None else number,)
 
 
-def state(prefix: nn.Module) -> object:
+def state(path: str, prefix: nn.Module) -> object:
     """What computing features must leave as it is: generators, the prefix, and what the user's files keep."""
-    parts = {type(part) for part in prefix.modules() if is_users(type(part))}
-    devices = {tensor.device for tensor in tensors(prefix) if tensor.device.type == "cuda"}
-    of_devices = [torch.cuda.get_rng_state(device).numpy().tobytes() for device in devices]
-    return of_devices, kept_state([prefix, *parts, *(part.forward for part in parts)])
+    devices = {tensor.device for tensor in tensors(prefix) if tensor.device.type not in ("cpu", "meta")}
+    of_devices = [generator_state(str(device)).numpy().tobytes() for device in devices]
+    return of_devices, generator_states(), form(path, prefix), digests(prefix)
 
 
 def close(one: Tensor, other: Tensor) -> bool:

@@ -1,10 +1,4 @@
-"""Applies the changes that training has made to a model's structure to a model that was built anew.
-
-New modules are created without unpickling and without running a constructor: each is a copy of one of its
-class in the model as built, or an empty instance of its class, and gets the plain attributes of the original.
-Its class must be one of torch's own layers, or be defined in a file that a class of the model is from:
-nothing else is made from a name in a checkpoint.
-"""
+"""Applies the changes that training has made to a model's structure to a model that was built anew."""
 
 from __future__ import annotations
 
@@ -34,9 +28,6 @@ from cerebro_elastic.training.structure import (
     ModelStructure,
     ModuleOutline,
     TensorOutline,
-    materializes,
-    module_classes,
-    replaces,
     where,
 )
 
@@ -87,36 +78,23 @@ class _Rebuild:
         self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
 
     def do(self) -> None:
-        changed = {path: self._change(path) for path in self._changes}
-        self._create({path: now for path, (was, now) in changed.items() if now and replaces(was, now)})
-        changed |= {path: (None, now) for path, (was, now) in changed.items() if now and replaces(was, now)}
-        existing = {path: (was, now) for path, (was, now) in changed.items() if now is not None}
-        for path, (was, now) in existing.items():
-            self._set_up(path, was, now)
-        for path, (_, now) in existing.items():
-            self._tie(path, now)
-            if isinstance(module := self._modules[path], nn.RNNBase):
-                refresh_flat_weights(module)
-
-    def _create(self, new: Mapping[str, ModuleOutline]) -> None:
         built = dict(self._modules)
-        for path, part in new.items():
-            self._modules[path] = _created(part.kind, self._changes[path]["created"], built)
-        for path, outer in self._built.items():
-            for name, at in outer.modules:
-                if at in new:
-                    modules_of(self._modules[path])[name] = self._modules[at]
+        for path, change in self._changes.items():
+            was = change["was"] and ModuleOutline(*change["was"])
+            if self._built.get(path) != was:
+                raise _otherwise(where(self._model, path), was, self._built.get(path))
+            if was is None:
+                self._modules[path] = _copy_without_tensors(built[change["like"]])
+        for path, change in self._changes.items():
+            if change["now"] is not None:
+                was, now = (ModuleOutline(*(change[key] or ("", (), (), ()))) for key in ("was", "now"))
+                self._set_up(self._modules[path], was, now)
 
-    def _change(self, path: str) -> tuple[ModuleOutline | None, ModuleOutline | None]:
-        was, now = (_module_outline(self._changes[path][key]) for key in ("was", "now"))
-        if self._built.get(path) != was:
-            raise _otherwise(where(self._model, path), was, self._built.get(path))
-        return was, now
-
-    def _set_up(self, path: str, was: ModuleOutline | None, now: ModuleOutline) -> None:
-        module = self._modules[path]
-        specs = dict(was.tensors) if was else {}
-        for hook in dict.fromkeys([*(was.hooks if was else ()), *now.hooks]):
+    def _set_up(self, module: nn.Module, was: ModuleOutline, now: ModuleOutline) -> None:
+        inside = {name: None if at is None else self._modules[at] for name, at in now.modules}
+        _refill(modules_of(module), inside)
+        specs = dict(was.tensors)
+        for hook in dict.fromkeys([*was.hooks, *now.hooks]):
             if hook.startswith(PRUNED):
                 _prune(module, specs, hook.removeprefix(PRUNED), hook in now.hooks)
         tables: dict[str, dict[str, Any]] = {"parameter": {}, "buffer": {}}
@@ -133,12 +111,10 @@ class _Rebuild:
         names = non_persistent_buffers_of(module)
         names.clear()
         names.update(hidden)
-        inside = {name: None if at is None else self._modules[at] for name, at in now.modules}
-        for name in inside:
-            module.__dict__.pop(name, None)
-        _refill(modules_of(module), inside)
-        if was is not None and materializes(was, now):
+        if LAZY in was.hooks and LAZY not in now.hooks:
             finalize_lazy_modules(module)
+        if isinstance(module, nn.RNNBase):
+            refresh_flat_weights(module)
 
     def _tensor(self, own: Tensor | None, was: TensorOutline | None, now: TensorOutline) -> Tensor | None:
         if len(now) < 3:  # none, or tied
@@ -158,41 +134,18 @@ class _Rebuild:
         own.data = fresh
         return own.requires_grad_(grad)
 
-    def _tie(self, path: str, now: ModuleOutline) -> None:
-        for name, spec in now.tensors:
-            if len(spec) == 2 and spec[1] != LAZY:
-                owner, _, other = spec[1].rpartition(".")
-                table, source = (_table(self._modules[at], spec[0]) for at in (path, owner))
-                table[name] = source[other]
 
-
-def _created(kind: str, blueprint: Mapping[str, Any], built: Mapping[str, nn.Module]) -> nn.Module:
-    """A module of the class named ``kind``, without tensors and modules, for a model with the modules
-    ``built``."""
-    if blueprint["like"] is not None:
-        like = built[blueprint["like"]]
-        inside = [part for table in _tables(like) for part in table.values()]
-        module = copy.deepcopy(like, {id(part): None for part in inside if part is not None})
-        for table in _tables(module):
-            table.clear()
-    else:
-        classes = module_classes(built.values())
-        if kind not in classes:
-            raise CheckpointError(
-                f"the checkpoint's model has a {kind}, which the code of this one does not have"
-            )
-        module = classes[kind].__new__(classes[kind])
-        nn.Module.__init__(module)
-    vars(module).update(copy.deepcopy(blueprint["attributes"]))
+def _copy_without_tensors(like: nn.Module) -> nn.Module:
+    """A copy of a module that is to get its tensors and modules."""
+    inside = [part for table in _tables(like) for part in table.values()]
+    module = copy.deepcopy(like, {id(part): None for part in inside if part is not None})
+    for table in _tables(module):
+        table.clear()
     return module
 
 
 def _tables(module: nn.Module) -> tuple[dict[str, Any], ...]:
     return modules_of(module), parameters_of(module), buffers_of(module)
-
-
-def _module_outline(saved: Any) -> ModuleOutline | None:
-    return None if saved is None else ModuleOutline(*saved)
 
 
 def _table(module: nn.Module, kind: str) -> dict[str, Any]:

@@ -1,6 +1,5 @@
-"""Whether a unit has changed something in this process that can be neither carried nor put back. Only a fresh
-process can train the next unit: another config would begin with the change, and fail in place of the one that
-made it."""
+"""Whether a unit has changed something that all configs of this process share. It was put back as far as it
+was seen. Only a fresh process is certain not to hand the rest to another config."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """What a model consists of, and how training has changed that.
 
 Every unit builds its model anew, while an ordinary fit keeps one model. During that, lazy layers become real
-ones, buffers get another shape or type, parameters and layers come and go. A unit compares the structure of
-its model at the end with that at the beginning. The difference hops; ``rebuild`` applies it to the next
-unit's model before that gets its values.
+ones, parameters are pruned or frozen, buffers get another shape or type. A unit compares the structure of its
+model at the end with that at the beginning. The difference hops; ``rebuild`` applies it to the next unit's
+model before that gets its values. A layer that comes hops if it is a copy of
+another; parameters that come are refused.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -31,7 +31,6 @@ from cerebro_elastic.training._torch_internals import (
     CALL_HOOK_TABLES,
     OPTIMIZER_HOOK_TABLES,
     PARAMETER_HOOK_TABLES,
-    RECURRENT_ATTRIBUTES,
     hooks_of,
     is_lazy_hook,
     pruned_name,
@@ -44,10 +43,6 @@ TensorOutline: TypeAlias = tuple[Any, ...]
 """A tensor: its kind (``parameter``, ``buffer``, or ``hidden`` for a buffer that the state dict leaves out),
 dtype, shape, strides, layout and whether it has gradients. A tied tensor has kind and its name elsewhere in
 the model; an uninitialized one kind, ``lazy`` and whether it has gradients; ``None`` has its kind alone."""
-
-_LAYERS = "torch.nn.modules."
-_OWN = MODULE_ATTRIBUTES | RECURRENT_ATTRIBUTES
-"""Attributes that are no plain attributes of a user's."""
 
 LAZY = "lazy"
 PRUNED = "pruned:"
@@ -68,8 +63,8 @@ ModelOutline: TypeAlias = Mapping[str, ModuleOutline]
 """The modules by their paths, outer ones first."""
 
 ModuleChange: TypeAlias = Mapping[str, Any]
-"""A module's outlines ``was`` and ``now`` (``None``: it was or is not there), and for a new one how it is
-``created``."""
+"""A module's outlines ``was`` and ``now`` (``None``: it was or is not there), and for a new one the path of
+the module that it is ``like``."""
 
 
 class ModelStructure:
@@ -124,9 +119,8 @@ class ModelStructure:
             now = part._replace(tensors=tuple(_with_grad(path, *each, grads) for each in part.tensors))
             was = self.outline.get(path)
             if now != was:
-                before = parts.get(path, {})
-                own = {"created": before["created"]} if "created" in before else {}
-                changed[path] = {"was": was and tuple(was), "now": tuple(now), **own}
+                like = parts.get(path, {}).get("like")
+                changed[path] = {"was": was and tuple(was), "now": tuple(now), "like": like}
         removed = {path: parts[path] for path in self.outline.keys() - whole.keys()}
         groups = [group_names(optimizer, model) for optimizer in optimizers]
         return {
@@ -135,50 +129,79 @@ class ModelStructure:
         }
 
     def _parts(self, model: nn.Module, now: ModelOutline) -> dict[str, ModuleChange]:
-        paths = [path for path in {**self.outline, **now} if self.outline.get(path) != now.get(path)]
-        kept = {path: part for path, part in self.outline.items() if path not in paths}
-        factory = _ModuleFactory(model, kept)
         parts: dict[str, ModuleChange] = {}
-        for path in paths:
+        modules = dict(model.named_modules())
+        built = {path: modules[path] for path, part in self.outline.items() if now.get(path) == part}
+        for path in {**self.outline, **now}:
             was, is_now = self.outline.get(path), now.get(path)
-            change: dict[str, Any] = {"was": was and tuple(was), "now": is_now and tuple(is_now)}
-            if is_now is not None:
-                if replaces(was, is_now):
-                    change["created"] = factory.blueprint(path)
-                elif was is not None:
-                    _check_hooks(model, path, was, is_now)
-            parts[path] = change
+            if was == is_now:
+                continue
+            like = _like(modules[path], built) if was is None else None
+            if like is None and is_now is not None and not (was and _is_as_built(was, is_now)):
+                raise TaskError(
+                    f"{where(model, path)}: layers or parameters have come, gone or been replaced during "
+                    "training, which the next unit's model would lack: make them all in the constructor, and "
+                    "freeze or skip those that are not used yet"
+                )
+            if was is not None and is_now is not None:
+                _check_hooks(model, path, was, is_now)
+            parts[path] = {"was": was and tuple(was), "now": is_now and tuple(is_now), "like": like}
         return parts
 
 
-class _ModuleFactory:
-    """Describes how the new modules of ``model`` can be created. ``kept`` are the paths of the modules that
-    are as built."""
+def _like(new: nn.Module, built: Mapping[str, nn.Module]) -> str | None:
+    """The path of a module of which ``new``, once it gets its values, is a copy: torchmetrics'
+    ``MetricTracker`` makes one in each epoch. ``None`` if there is none."""
+    if any(hooks_of(new, table) for table in CALL_HOOK_TABLES):
+        return None
+    own = _not_plain(new)
+    same = (path for path, other in built.items() if type(other) is type(new))
+    return next((path for path in same if values_equal(own, _not_plain(built[path]))), None)
 
-    def __init__(self, model: nn.Module, kept: Iterable[str]) -> None:
-        self._model = model
-        self._modules = dict(model.named_modules())
-        self._kept = {path: self._modules[path] for path in kept if path in self._modules}
-        self._classes = module_classes(self._kept.values())
 
-    def blueprint(self, path: str) -> dict[str, Any]:
-        """The argument by which ``create`` can make the module at ``path``; raises ``TaskError`` if it
-        cannot."""
-        module = self._modules[path]
-        plain, other = _attributes(module)
-        hooks = any(hooks_of(module, table) for table in CALL_HOOK_TABLES)
-        if not hooks and not other and name_of(type(module)) in self._classes:
-            return {"like": None, "attributes": plain}
-        for name, kept in self._kept.items() if not hooks else ():
-            if type(kept) is type(module) and values_equal(other, _attributes(kept)[1]):
-                return {"like": name, "attributes": plain}
-        unknown = f"the class {name_of(type(module))}"
-        obstacle = "hooks" if hooks else ", ".join(sorted(other)) or unknown
-        raise TaskError(
-            f"{type(self._model).__name__}.{path} became a {type(module).__name__} during training, which "
-            f"cannot be made again in the next unit, because of {obstacle}: make it in the constructor and "
-            "begin to use it later, or build it of torch's layers and plain attributes"
-        )
+def _not_plain(module: nn.Module) -> dict[str, Any]:
+    """The attributes that no checkpoint holds as they are."""
+    return {
+        name: value
+        for name, value in _kept_by(module).items()
+        if name not in MODULE_ATTRIBUTES and not _is_plain(value)
+    }
+
+
+def _kept_by(module: nn.Module) -> Mapping[str, Any]:
+    """The attributes that a copy has: a class may leave out what it makes anew."""
+    if type(module).__getstate__ is object.__getstate__:
+        return vars(module)
+    try:
+        state = module.__getstate__()  # type: ignore[no-untyped-call]
+    except Exception:  # some refuse, such as parametrized ones
+        return vars(module)
+    return state if isinstance(state, dict) else vars(module)
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        flatten({"value": value})
+    except CheckpointError:
+        return False
+    return True
+
+
+def _is_as_built(was: ModuleOutline, now: ModuleOutline) -> bool:
+    """Whether a module has the parameters that its constructor made: they may be frozen, pruned, of another
+    shape, or no longer lazy. Buffers may come and go."""
+    same = was.kind == now.kind or (LAZY in was.hooks and LAZY not in now.hooks)
+    return same and _parameters_in(was) == _parameters_in(now)
+
+
+def _parameters_in(part: ModuleOutline) -> set[tuple[str, str]]:
+    """Their names, with those of parameters that are tied to others. A pruned one counts as what it was."""
+    pruned = {f"{hook.removeprefix(PRUNED)}_orig" for hook in part.hooks if hook.startswith(PRUNED)}
+    return {
+        (name.removesuffix("_orig") if name in pruned else name, spec[1] if len(spec) == 2 else "")
+        for name, spec in part.tensors
+        if spec[0] == "parameter" and len(spec) > 1
+    }
 
 
 def outline(model: nn.Module) -> dict[str, ModuleOutline]:
@@ -210,18 +233,6 @@ def _with_grad(
     full = f"{path}.{name}" if path else name
     own = len(spec) > 2 and full in grads
     return name, (*spec[:-1], grads[full]) if own else spec
-
-
-def replaces(was: ModuleOutline | None, now: ModuleOutline) -> bool:
-    """Whether a module is new, or took the place of one of another class."""
-    if was is None:
-        return True
-    return was.kind != now.kind and not materializes(was, now)
-
-
-def materializes(was: ModuleOutline, now: ModuleOutline) -> bool:
-    """Whether a lazy module has seen its first batch."""
-    return LAZY in was.hooks and LAZY not in now.hooks
 
 
 def without_uninitialized(state: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -300,42 +311,3 @@ def where(model: nn.Module, path: str) -> str:
 
 def _kinds(kinds: Iterable[type]) -> str:
     return ", ".join(kind.__name__ for kind in kinds) or "none"
-
-
-def module_classes(modules: Iterable[nn.Module]) -> dict[str, type[nn.Module]]:
-    """The classes that new modules may have, by their full names: torch's own layers, and those of the files
-    that the classes of ``modules`` are from."""
-    files = {type(module).__module__ for module in modules}
-    loaded = [
-        vars(file) for name, file in list(sys.modules.items()) if name in files or name.startswith(_LAYERS)
-    ]
-    kinds = (kind for names in loaded for kind in list(names.values()))
-    return {name_of(kind): kind for kind in kinds if isinstance(kind, type) and issubclass(kind, nn.Module)}
-
-
-def _attributes(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The attributes of a module: plain ones, and others."""
-    plain, other = dict[str, Any](), dict[str, Any]()
-    for name, value in _kept_by(module).items():
-        if name not in _OWN:
-            (plain if _is_plain(value) else other)[name] = value
-    return plain, other
-
-
-def _kept_by(module: nn.Module) -> Mapping[str, Any]:
-    """The attributes that a copy has: a class may leave out what it makes anew."""
-    if type(module).__getstate__ is object.__getstate__:
-        return vars(module)
-    try:
-        state = module.__getstate__()  # type: ignore[no-untyped-call]
-    except Exception:  # some refuse, such as parametrized ones
-        return vars(module)
-    return state if isinstance(state, dict) else vars(module)
-
-
-def _is_plain(value: Any) -> bool:
-    try:
-        flatten({"value": value})
-    except CheckpointError:
-        return False
-    return True

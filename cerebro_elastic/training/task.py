@@ -104,14 +104,14 @@ class UnitJob:
     state: TaskState | None
     """The state to go on from; ``None`` for a config's first unit. It is given away: the unit may train in
     its very tensors."""
+    device: str
+    """The device of this rank, as torch names it."""
     stays: Mapping[str, Still] = field(default_factory=dict)
     """Those tensors of ``state`` that lie in a base (``checkpoint/bases.py``), by name."""
     inherits: HParams | None = None
     """The hyper-parameters of the config that made ``state``, if that is another one. What they have set in
     the state (learning rates, say) is set anew from ``hparams``; all else is inherited
     (``training/parallel/optimizer_state.py``)."""
-    device: str = "cpu"
-    """The device of this rank, as torch names it."""
     skip: int = 0
     """How many of the partition's batches were trained before, up to ``state``. The unit goes on behind them.
     The parts of a unit do together exactly what it does in one go: equal state, bit for bit, equal metrics at

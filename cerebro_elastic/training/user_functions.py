@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ from torch.optim.lr_scheduler import LRScheduler
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.registry import import_object, is_reference, is_users
+from cerebro_elastic.registry import import_object, is_reference
 from cerebro_elastic.system import arguments
 from cerebro_elastic.training.hparams import BUDGET, Taker, Takers, budget_of
-from cerebro_elastic.training.objects.user_files import UserFiles
 from cerebro_elastic.training.parallel.base import Parts
+from cerebro_elastic.training.parallel.construct import optimizers_on
 from cerebro_elastic.training.passes import BatchMean, accuracy
+from cerebro_elastic.training.user_objects import UserGlobals
 
 FOR_PASS = frozenset({"model", "optimizer", "scheduler", "batches", "epoch", "device"})
 """What ``train_fn`` and ``eval_fn`` may ask for besides hyper-parameters."""
@@ -52,15 +54,22 @@ class UserFunctions:
         of_passes = FOR_PASS if self.train_fn or self.eval_fn else frozenset()
         self.takers = Takers(self._functions(), section.args, BUDGET | of_passes)
         roles = (self._model_fn, self._input_fn, self.train_fn, self.eval_fn, self.loss)
-        self.files = UserFiles(root, [role.__module__ for role in roles if role and is_users(role)])
+        self.files = UserGlobals([role for role in roles if role], root)
         self.measures = {
             name: self._chosen(f"metrics.{name}", ref, _MEASURES) for name, ref in section.metrics.items()
         }
 
-    def make_parts(self, hparams: HParams, context: Mapping[str, Any]) -> Parts:
-        """Model, optimizer and scheduler of a config, as ``model_fn`` makes them."""
+    def make_parts(
+        self,
+        hparams: HParams,
+        context: Mapping[str, Any],
+        device: torch.device | None = None,
+    ) -> Parts:
+        """Model, optimizer and scheduler of a config, as ``model_fn`` makes them. An optimizer that it
+        makes gets parameters that are on ``device``, if that is given."""
         name = self._section.model_fn
-        returned = self._model_fn(**self.model_arguments(hparams, context))
+        with nullcontext() if device is None else optimizers_on(device):
+            returned = self._model_fn(**self.model_arguments(hparams, context))
         model, *rest = returned if isinstance(returned, tuple) else (returned,)
         optimizer, scheduler = (*rest, None, None)[:2]
         right = (

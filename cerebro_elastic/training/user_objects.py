@@ -1,8 +1,9 @@
-"""Whether objects of the user's code have changed, for tasks that do not import torch.
+"""What the user's files keep: a unit that changes it is refused by name, and the change is undone.
 
-A digest covers what training code keeps beside its framework's state: numbers, containers, arrays,
-variables, random generators, iterators, closures, and attributes of the user's classes. An object of a
-library that is none of these counts as changed if it is another object.
+All configs of a process share the global variables of the user's files, the attributes of their classes, and
+what their functions keep. None of it hops. One table says how to read what may change, and how to put it
+back: containers, small arrays and tensors, generators, functions, and objects of the user's classes. Objects
+of libraries, iterators and large arrays are not looked into. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -11,102 +12,305 @@ import functools
 import hashlib
 import random
 import sys
-import warnings
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from types import FunctionType, GeneratorType, MethodType, ModuleType
-from typing import Any
+import types
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
+from operator import attrgetter, is_
+from pathlib import Path
+from types import FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cerebro_elastic.data.user_state import in_cell
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.registry import is_users, is_users_module
+from cerebro_elastic.registry import is_library, is_users, lies_in, users_paths, users_places
 from cerebro_elastic.training.equality import values_equal
+from cerebro_elastic.training.generators import numpy_state, set_numpy_state
+from cerebro_elastic.training.instances import attributes_of, set_attributes
 from cerebro_elastic.training.spoiled import spoil
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic)
 _LARGEST = 1 << 20
-"""In bytes: an array that is larger is taken to be constant."""
+"""In bytes: an array or a tensor that is larger is not looked into."""
+_MOST, _LONGEST = 5_000, 100_000
+"""The objects that are looked into, for each file, and the items of one."""
+_NOWHERE = object()
 
 
 def digest(value: Any) -> str:
     """Equal, as a rule, while ``value`` does not change."""
-    walk = _Walk()
+    walk = _Digest()
     walk.add(value)
     return walk.hash.hexdigest()
 
 
 class UserGlobals:
-    """What the user's files keep in variables, in classes and in functions.
+    """The global variables of the user's files, and the attributes of their classes.
 
     Args:
-        functions: The user's functions: their files count, and the user's files that these import.
+        functions: The user's functions and classes: the files of their modules count.
+        root: The files below this folder count, too; if none is given, those beside the ``functions``.
     """
 
-    def __init__(self, functions: Iterable[Callable[..., Any]]) -> None:
-        self._modules: list[ModuleType] = []
-        for function in functions:
-            if hasattr(function, "__module__") and is_users(function):
-                self._find(sys.modules[function.__module__])
-        self._before = self._tokens()
+    def __init__(self, functions: Iterable[Any], root: Path | None = None) -> None:
+        self._names = {each.__module__ for each in functions if is_users(each)}
+        files = [(name, getattr(sys.modules[name], "__file__", None)) for name in self._names]
+        beside = [Path(file).parents[name.count(".")] for name, file in files if file]
+        self._places = users_places((root or next(iter(beside), Path("/nowhere"))).resolve())
+        self._modules = 0
+        self._kept: dict[str, _Kept] = {}
 
-    def check(self) -> None:
-        """Raise ``TaskError`` if any has changed since this object was made."""
-        now, before = self._tokens(), self._before
-        changed = sorted(
-            name for name in {*now, *before} if not values_equal(now.get(name), before.get(name))
-        )
+    @contextmanager
+    def borrowed(self) -> Iterator[None]:
+        """The block is a unit. Raises ``TaskError`` at its end for what has changed in it. A file that the
+        block imports is looked at from the next one on."""
+        if len(sys.modules) != self._modules:
+            self._find()
+        changed: list[str] = []
+        try:
+            yield
+        finally:
+            for kept in self._kept.values():
+                changed += kept.put_back()
         if changed:
             spoil(changed[0])
             raise TaskError(
                 f"{', '.join(changed[:3])} changed in training: what is kept in a global variable, a class "
-                "or a function does not hop with a config, and all configs of a rank share it; make it in "
-                "the function that makes the model, and keep what changes in the model's state"
+                "or a function does not hop with a config, and all configs of a rank share it. Keep what "
+                "changes in an attribute of the model; make what stays when the file is imported, or in a "
+                "function behind functools.cache"
             )
 
-    def _find(self, module: ModuleType) -> None:
-        if module in self._modules:
-            return
-        self._modules.append(module)
-        for value in list(vars(module).values()):
-            if isinstance(value, ModuleType):
-                imported: ModuleType | None = value
-            else:
-                imported = sys.modules.get(getattr(value, "__module__", None) or "")
-            if imported is not None and is_users_module(imported.__name__):
-                self._find(imported)
+    def _find(self) -> None:
+        for name, module in sorted(sys.modules.items()):
+            if name not in self._kept and isinstance(module, ModuleType) and self._is_own(name, module):
+                self._kept[name] = _Kept(module)
+        self._modules = len(sys.modules)
 
-    def _tokens(self) -> dict[str, Any]:
-        """The digest of each variable; of what can only be bound anew the value itself, which is faster."""
-        return {
-            f"{module.__name__}.{name}": value if _is_fixed(value) else _Digest(digest(value))
-            for module in self._modules
-            for name, value in _variables(module, module.__name__)
-        }
+    def _is_own(self, name: str, module: ModuleType) -> bool:
+        file = vars(module).get("__file__") or ""
+        if name == "__main__" or module is sys.modules["__main__"]:  # no other process has its variables
+            return False
+        own = file and not is_library(file) and lies_in(self._places, users_paths(Path(file)))
+        return name in self._names or bool(own)
 
 
-class _Digest(str):
-    __slots__ = ()
+class _Kept:
+    """What a file keeps right now."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._owners = [(name, owner, _variables(owner)) for name, owner in _owners(module)]
+        self._contents: list[tuple[str, Any, _Row, Any]] = []
+        seen: set[int] = set()
+        for name, _, variables in self._owners:
+            for variable, value in variables.items():
+                self._look_into(f"{name}.{variable}", value, seen)
+
+    def put_back(self) -> list[str]:
+        """Undo what has changed. Returns the names of the variables."""
+        changed = dict[str, None]()
+        for name, value, row, before in self._contents:
+            if not (_unchanged if row.refers else values_equal)(row.read(value), before):
+                row.put(value, before)
+                changed[name] = None
+        for prefix, owner, before in self._owners:
+            now = _variables(owner)
+            for name in {**before, **now}:
+                was, value = before.get(name, _NOWHERE), now.get(name, _NOWHERE)
+                if not _same(value, was) and not _is_torchs(value):
+                    _bind(owner, name, was)
+                    changed[f"{prefix}.{name}"] = None
+        return list(changed)
+
+    def _look_into(self, name: str, value: Any, seen: set[int]) -> None:
+        left = [value]
+        while left and len(self._contents) < _MOST:
+            item = left.pop()
+            if isinstance(item, _PLAIN) or id(item) in seen:
+                continue
+            seen.add(id(item))
+            row = _row_of(item)
+            if row is not None and (content := row.read(item)) is not None:
+                self._contents.append((name, item, row, content))
+                left += reversed(row.items(content))
 
 
-def _is_fixed(value: Any) -> bool:
-    if isinstance(value, FunctionType):
-        return not (value.__closure__ or value.__defaults__ or value.__kwdefaults__ or value.__dict__)
-    return isinstance(value, _PLAIN)
+def _owners(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """A file and its classes, each once, by name."""
+    left: list[tuple[str, Any]] = [(module.__name__, module)]
+    seen: set[Any] = set()
+    while left:
+        name, owner = left.pop()
+        yield name, owner
+        for inner, value in vars(owner).items():
+            own = isinstance(value, type) and value.__module__ == module.__name__ and value not in seen
+            if own and not issubclass(value, Enum):
+                seen.add(value)
+                left.append((f"{name}.{inner}", value))
 
 
-def _variables(owner: Any, module: str, prefix: str = "") -> Iterable[tuple[str, Any]]:
-    for name, value in list(vars(owner).items()):
-        if name.startswith("__") or isinstance(value, ModuleType | property | classmethod | staticmethod):
-            continue
-        if not isinstance(value, type):
-            yield f"{prefix}{name}", value
-        elif value.__module__ == module and value.__qualname__ == f"{prefix}{name}":
-            yield from _variables(value, module, f"{prefix}{name}.")
+def _variables(owner: Any) -> dict[str, Any]:
+    """What of a file or a class is data, or a function, by name."""
+    code = (type, ModuleType, property, classmethod, staticmethod)
+    return {
+        name: value
+        for name, value in vars(owner).items()
+        if not name.startswith(("__", "_abc_")) and not isinstance(value, code)
+    }
 
 
-class _Walk:
+def _is_torchs(value: Any) -> bool:
+    """Whether torch has patched a method: it does so with the ``step`` of an optimizer's class."""
+    return isinstance(value, FunctionType) and hasattr(value, "hooked")
+
+
+def _bind(owner: Any, name: str, value: Any) -> None:
+    if value is not _NOWHERE:
+        (type.__setattr__ if isinstance(owner, type) else setattr)(owner, name, value)
+    else:
+        (type.__delattr__ if isinstance(owner, type) else delattr)(owner, name)
+
+
+class _Row(NamedTuple):
+    fits: Callable[[Any], bool]
+    read: Callable[[Any], Any]
+    """What a value holds, as a copy that is one level deep; ``None``: it is not looked into."""
+    put: Callable[[Any, Any], object] = lambda *_: None
+    """Puts back what was read."""
+    refers: bool = True
+    """Whether what was read are objects that may change, too."""
+
+    def items(self, content: Any) -> list[Any]:
+        if not self.refers:
+            return []
+        return [*content, *content.values()] if isinstance(content, dict) else list(content)
+
+
+def _row_of(value: Any) -> _Row | None:
+    row = next((row for row in _ROWS if row.fits(value)), None)
+    container = isinstance(value, dict | list | deque | set | tuple | frozenset)
+    return None if container and len(value) > _LONGEST else row
+
+
+def _unchanged(now: Any, before: Any) -> bool:
+    if len(now) != len(before) if isinstance(before, dict | list) else type(now) is not type(before):
+        return False
+    if isinstance(before, dict):
+        return all(map(is_, now, before)) and _unchanged([*now.values()], [*before.values()])
+    if isinstance(before, list):
+        return all(map(is_, now, before)) or all(map(_same, now, before))
+    return values_equal(now, before)
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or (isinstance(one, _PLAIN) and values_equal(one, other))
+
+
+def _put_dict(value: Any, content: Mapping[Any, Any]) -> None:
+    base: Any = OrderedDict if isinstance(value, OrderedDict) else dict
+    base.clear(value)
+    for key, item in content.items():
+        base.__setitem__(value, key, item)
+
+
+def _put_list(value: Any, content: Iterable[Any]) -> None:
+    value.clear()
+    value.extend(content)
+
+
+def _put_set(value: set[Any], content: set[Any]) -> None:
+    value.clear()
+    value.update(content)
+
+
+def _of_function(function: FunctionType) -> dict[str | int, Any]:
+    """Its attributes, its defaults, and the contents of its cells by number."""
+    kept: dict[str | int, Any] = {
+        "__defaults__": function.__defaults__,
+        "__kwdefaults__": function.__kwdefaults__,
+    }
+    for at, cell in enumerate(function.__closure__ or ()):
+        kept.update((at, item) for item in in_cell(cell))
+    kept.update((name, item) for name, item in vars(function).items() if not name.startswith("_torchdynamo"))
+    return kept
+
+
+def _put_function(function: FunctionType, content: Mapping[str | int, Any]) -> None:
+    for new in _of_function(function).keys() - content.keys():
+        function.__dict__.pop(str(new), None)
+    for name, value in content.items():
+        if isinstance(name, int):
+            (function.__closure__ or ())[name].cell_contents = value
+        else:
+            setattr(function, name, value)
+
+
+def _array(value: Any) -> Any:
+    """A copy of an array, or of what can be one."""
+    sizes = (getattr(value, "nbytes", 0), getattr(value, "size", 0))
+    if any(isinstance(size, int) and size > _LARGEST for size in sizes):
+        return None
+    try:
+        array = np.array(value)
+    except (RuntimeError, TypeError, ValueError):  # on no host, or with a gradient
+        return None
+    return array.ravel().tolist() if array.dtype.hasobject else array
+
+
+def _put_array(array: Any, content: Any) -> None:
+    if isinstance(array, np.ndarray):
+        array[...] = np.array(content, array.dtype).reshape(array.shape) if array.dtype.hasobject else content
+
+
+def _torchs(name: str) -> Callable[[Any], bool]:
+    """Whether a value is of this type of torch, if torch is imported."""
+
+    def fits(value: Any) -> bool:
+        torch = sys.modules.get("torch")
+        return torch is not None and isinstance(value, attrgetter(name)(torch))
+
+    return fits
+
+
+def _is_users_object(value: Any) -> bool:
+    return is_users(type(value)) or isinstance(value, types.SimpleNamespace)
+
+
+def _tensor(tensor: Any) -> Any:
+    plain = str(tensor.layout) == "torch.strided" and tensor.device.type != "meta"
+    return tensor.detach().clone() if plain and tensor.nbytes <= _LARGEST else None
+
+
+_ROWS = (
+    _Row(lambda v: isinstance(v, dict), lambda v: dict(v), _put_dict),
+    _Row(lambda v: isinstance(v, list | deque), list, _put_list),
+    _Row(lambda v: isinstance(v, set), set, _put_set),
+    _Row(lambda v: isinstance(v, tuple | frozenset), list),
+    _Row(lambda v: isinstance(v, np.ndarray), _array, _put_array, refers=False),
+    _Row(_torchs("Tensor"), _tensor, lambda v, held: v.detach().copy_(held), refers=False),
+    _Row(lambda v: isinstance(v, random.Random), random.Random.getstate, random.Random.setstate, False),
+    _Row(
+        lambda v: isinstance(v, np.random.RandomState),
+        lambda v: v.get_state(legacy=False),
+        np.random.RandomState.set_state,
+        refers=False,
+    ),
+    _Row(lambda v: isinstance(v, np.random.Generator), numpy_state, set_numpy_state, refers=False),
+    _Row(_torchs("Generator"), lambda v: v.get_state(), lambda v, state: v.set_state(state), refers=False),
+    _Row(lambda v: isinstance(v, FunctionType) and is_users(v), _of_function, _put_function),
+    _Row(lambda v: isinstance(v, MethodType), lambda v: [v.__func__, v.__self__]),
+    _Row(lambda v: isinstance(v, functools.partial), lambda v: [v.func, v.args, v.keywords]),
+    _Row(_torchs("nn.Module"), attributes_of, set_attributes),
+    _Row(lambda v: not isinstance(v, type) and _is_users_object(v), attributes_of, set_attributes),
+    _Row(lambda v: isinstance(getattr(v, "variables", None), list), lambda v: list(v.variables)),
+    _Row(lambda v: hasattr(type(v), "__array__"), _array, refers=False),
+)
+
+
+class _Digest:
     """One walk over a value and all that it holds."""
 
     def __init__(self) -> None:
@@ -124,74 +328,22 @@ class _Walk:
             self._add_parts(value)
 
     def _add_parts(self, value: Any) -> None:
-        if isinstance(value, Mapping):
-            for key, item in value.items():
-                self.add(key)
-                self.add(item)
-        elif isinstance(value, set | frozenset):
-            self._say(sorted(map(repr, value)))
-        elif isinstance(value, list | tuple | deque):
-            self._say(len(value))
-            for item in value:
-                self.add(item)
-        elif (parts := _parts(value)) is None:
+        row = _row_of(value)
+        content = row and row.read(value)
+        if row is None or content is None:
             self._say(id(value))
-        elif isinstance(parts, np.ndarray):
-            small = parts.nbytes <= _LARGEST and parts.dtype != object
-            self._say((parts.dtype, parts.shape))
-            self.hash.update(parts.tobytes() if small else b"")
+        elif isinstance(content, set):
+            self._say(sorted(map(repr, content)))
+        elif _torchs("Tensor")(content):
+            self._say((content.dtype, content.shape, content.cpu().reshape(-1).tolist()))
+        elif isinstance(content, np.ndarray):
+            self._say((content.dtype, content.shape))
+            self.hash.update(content.tobytes())
+        elif row.refers:
+            for item in row.items(content):
+                self.add(item)
         else:
-            self.add(parts)
+            self._say(content)
 
     def _say(self, text: object) -> None:
         self.hash.update(f"{text!r};".encode())
-
-
-def _parts(value: Any) -> Any:
-    """What of an object may change, as a value to go into; ``None`` if only the object itself may."""
-    if isinstance(value, FunctionType):
-        return _function_parts(value) if is_users(value) else None
-    if isinstance(value, MethodType):
-        return [value.__func__, value.__self__]
-    if isinstance(value, functools.partial):
-        return [value.func, value.args, value.keywords]
-    if isinstance(value, random.Random):
-        return [value.getstate()]
-    if isinstance(value, np.random.RandomState):
-        return [value.get_state(legacy=False)]
-    if isinstance(value, np.random.Generator):
-        seeds = value.bit_generator.seed_seq
-        return [value.bit_generator.state, getattr(seeds, "n_children_spawned", 0)]
-    if isinstance(value, GeneratorType):
-        frame = value.gi_frame
-        return [frame and frame.f_lasti, frame and dict(frame.f_locals)]
-    if isinstance(value, type):
-        return None
-    if hasattr(value, "__next__"):
-        return _reduced(value)
-    if hasattr(value, "__array__") and hasattr(value, "shape"):
-        return _array(value)
-    if isinstance(variables := getattr(value, "variables", None), list):  # of a part of a framework
-        return variables
-    return {**vars(value)} if hasattr(value, "__dict__") and is_users(type(value)) else None
-
-
-def _array(value: Any) -> Any:
-    try:
-        return np.asarray(value)
-    except (RuntimeError, TypeError, ValueError):  # on no host, or with a gradient
-        return None
-
-
-def _function_parts(function: FunctionType) -> list[Any]:
-    cells = [item for cell in function.__closure__ or () for item in in_cell(cell)]
-    return [cells, function.__defaults__, function.__kwdefaults__, vars(function)]
-
-
-def _reduced(iterator: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Python is about to take this from its iterators
-        try:
-            return list(iterator.__reduce__()[1:])
-        except TypeError:  # it cannot be taken apart
-            return None

@@ -9,17 +9,20 @@ check whether the attempt still stands: it ends when one of its nodes is lost or
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import Strategy
+from cerebro_elastic.errors import StoreError
 from cerebro_elastic.store.ledger.worker import WorkerLedger
 from cerebro_elastic.system.addresses import LOOPBACK
+from cerebro_elastic.system.devices import is_accelerator
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
@@ -76,7 +79,36 @@ class GroupRendezvous:
             patience=patience,
             waiting=lambda: self._check(attempt),
         ):
+            if is_accelerator(self._device):
+                with self._aborting(attempt):
+                    yield
+            else:  # gloo fails at once
+                yield
+
+    @contextmanager
+    def _aborting(self, attempt: Attempt) -> Iterator[None]:
+        """NCCL and its like do not notice that a peer has died. Its agent or the leader does, and withdraws
+        the attempt: within the block that ends the collectives that this rank waits in."""
+        import torch
+
+        from cerebro_elastic.training.parallel import group
+
+        over = threading.Event()
+
+        def look() -> None:
+            while not over.wait(_PAUSE_SECONDS):
+                with suppress(StoreError):  # which may be away
+                    if not self.is_assigned(attempt):
+                        group.abort(torch.device(self._device))
+                        return
+
+        thread = threading.Thread(target=look, name="group-abort", daemon=True)
+        thread.start()
+        try:
             yield
+        finally:
+            over.set()
+            thread.join()
 
     def is_assigned(self, attempt: Attempt) -> bool:
         """Whether the attempt is still this node's."""

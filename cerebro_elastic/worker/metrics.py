@@ -20,6 +20,7 @@ from cerebro_elastic.errors import MissingExtra, RunError
 from cerebro_elastic.registry import install_extra
 from cerebro_elastic.system.addresses import LOOPBACK
 from cerebro_elastic.system.clock import Clock
+from cerebro_elastic.system.devices import is_accelerator
 from cerebro_elastic.system.listening import listening_address
 from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.worker import resources
@@ -123,7 +124,7 @@ class _Collector:
             ),
         }
         for name, (text, value) in gauges.items():
-            if value is not None and (resources.is_gpu(self.device) or not name.startswith("gpu")):
+            if value is not None and (is_accelerator(self.device) or not name.startswith("gpu")):
                 gauge = GaugeMetricFamily(f"cerebro_{name}", text, labels=names)
                 gauge.add_metric(values, value)
                 yield gauge

@@ -14,6 +14,7 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.data.reading.made_once import DataUse
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError
 from cerebro_elastic.system.clock import Clock
+from cerebro_elastic.system.devices import synchronize
 from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.task import Stopped, UnitJob, UnitResult
@@ -168,7 +169,7 @@ class _Watch:
         return (ended[which] - began[which]) / (last - first)
 
     def _now(self) -> tuple[float, float]:
-        resources.synchronize(self.device)
+        synchronize(self.device)
         return self.clock.now(), self.data_use.waited_seconds
 
 

@@ -26,6 +26,7 @@ from cerebro_elastic.store.ledger.worker import WorkerLedger
 from cerebro_elastic.system import logs
 from cerebro_elastic.system.addresses import LOOPBACK
 from cerebro_elastic.system.clock import Clock, SystemClock
+from cerebro_elastic.system.devices import CPU, SHARED, device_of, is_accelerator, kind_here, limit, use
 from cerebro_elastic.system.files import private_folder
 from cerebro_elastic.system.listening import own_address
 from cerebro_elastic.training.spoiled import spoiled
@@ -113,6 +114,7 @@ def _serve(
                 # The node's own: its agent is a group by itself.
                 address=partial(own_address, env.get("MASTER_ADDR", LOOPBACK), settings.servers),
                 memory_limit_bytes=limit_of(env),
+                shares_device=SHARED in env,
                 next_waits=assignments.waits,
             )
             heartbeat.ready(runner.recipe.limits.hang_seconds, watchdog.activity)
@@ -130,7 +132,10 @@ def _unit_runner(spec: Spec, env: Mapping[str, str], local_rank: int, beat: Call
     cache = cache_folder(env)
     private_folder(cache)
     uses_torch = spec.load_recipe().task.ARRAYS == "torch"  # no task is imported to know that
-    device = _device(local_rank) if uses_torch else "cpu"
+    device = device_of(kind_here(), local_rank) if uses_torch else CPU
+    use(device)
+    if is_accelerator(device) and (most := limit_of(env)) is not None:
+        limit(device, most)
     if uses_torch:
         warm_up()
     runner = UnitRunner(spec, cache, device, bytes_of(env, "CEREBRO_CACHE_BYTES"), beat)
@@ -143,17 +148,19 @@ def _unit_runner(spec: Spec, env: Mapping[str, str], local_rank: int, beat: Call
 
 def _do_units(context: RankContext, assignments: AssignmentWatcher, env: Mapping[str, str]) -> bool:
     """Do what is assigned until the run ends, the rank is to leave, or only a fresh process can go on
-    (``True``): this one has grown, or a unit has changed what cannot be put back."""
+    (``True``): this one has grown, or a unit has changed what configs share."""
     runner, identity = context.unit_runner, context.identity
     leads_node = identity.local_rank == 0
     context.log.info("ready", device=runner.device, threads=runner.recipe.node.threads)
     if leads_node:
         assignments.on_queued = context.state_fetcher.queued
         NodeLedger(context.ledger.record).mark_ready(identity.node, identity.boot, runner.cached())
-    growth = Growth(runner.device, env)
+    growth: Growth | None = None
     while (attempt := assignments.next()) is not None:
         perform(context, attempt, assignments.registered)
-        why = "a unit has changed what cannot be put back" if spoiled() else None
+        # The first unit loads libraries, an accelerator's of gigabytes.
+        growth = growth or Growth(runner.device, env)
+        why = "a unit has changed what configs share" if spoiled() else None
         if why is None and growth.too_much(context.writer.saving_bytes):
             why = "memory has grown"
         if why is not None:
@@ -170,15 +177,8 @@ def _batch_bytes(env: Mapping[str, str], recipe: Recipe, cache: Path) -> int:
     """What the host may keep of made batches: as the machine or the recipe says, or a part of the room."""
     limits = (bytes_of(env, "CEREBRO_BATCH_CACHE_BYTES"), recipe.node.batch_cache_bytes)
     given = next((limit for limit in limits if limit is not None), None)
-    free = min(shutil.disk_usage(cache).free // 4, free_bytes("cpu", None) // 2)
+    free = min(shutil.disk_usage(cache).free // 4, free_bytes(CPU, None) // 2)
     return max(0, free) if given is None else given
-
-
-def _device(local_rank: int) -> str:
-    """The rank's device, as torch names it."""
-    import torch
-
-    return f"cuda:{local_rank}" if torch.cuda.is_available() else "cpu"
 
 
 def _prepare(strategies: Sequence[Strategy], device: str) -> None:

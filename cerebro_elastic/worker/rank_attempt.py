@@ -6,16 +6,18 @@ attempt for all of its nodes.
 
 from __future__ import annotations
 
+import gc
 from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
 
-from cerebro_elastic.core.model.attempts import Attempt, Member, ProfileResult, Visit
+from cerebro_elastic.core.model.attempts import Attempt, FailureKind, Member, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import GroupBroken, RanksApart, RankUnreachable
 from cerebro_elastic.store.ledger.nodes import NodeLedger
+from cerebro_elastic.system import devices
 from cerebro_elastic.system.files import here
 from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.task import Stopped
@@ -87,6 +89,7 @@ class RankAttempt:
         self._config = config
         self._rank_assignment = rank_assignment
         self._log = log
+        self._out_of_memory = False
         self._limits = self._context.unit_runner.recipe.limits
         self._hang_seconds = max(
             self._limits.hang_seconds, self._limits.hang_factor * (attempt.expected or 0.0)
@@ -99,6 +102,9 @@ class RankAttempt:
         try:
             self._take_part()
         finally:
+            if self._out_of_memory or self._context.shares_device:
+                gc.collect()  # the unit's tensors may be held by cycles
+                devices.give_back(self._context.unit_runner.device)
             if needs_group(self.attempt.strategy) or self._profiles:
                 from cerebro_elastic.training.parallel import group
 
@@ -255,6 +261,7 @@ class RankAttempt:
             context.ledger.give_up(self.attempt)
         else:
             failure = failure_of(self.attempt, context.identity.node, error, Path(here(context.spec.root)))
+            self._out_of_memory = failure.kind is FailureKind.OUT_OF_MEMORY
             context.metrics.ended(self.attempt, Outcome.FAILED)
             self._log.exception("failed", kind=failure.kind.value)
             context.ledger.fail(self.attempt, self._config, failure)

@@ -44,6 +44,8 @@ class RankContext:
     """Takes what ends the background saving."""
     address: Callable[[], str] = lambda: LOOPBACK
     """Returns the host's address, as other nodes reach it."""
+    shares_device: bool = False
+    """Whether other nodes use the rank's accelerator, too."""
     memory_limit_bytes: int | None = None
     """How many bytes a unit may take on this rank; ``None``: what is free."""
     quick_save_seconds: float = QUICK_SECONDS

@@ -1,9 +1,8 @@
 """What does a rank take of its machine, and how much may it take? Memory, CPU time, and the work of its GPU.
 
-Memory is a GPU's, as torch's allocator counts it; on a CPU it is the process's resident memory, as the kernel
-counts it. Devices are called as torch calls them; torch is imported for GPUs only. To measure costs a unit
-some reads of ``/proc``. A GPU is asked for its utilisation once a second at most; that needs the package
-``nvidia-ml-py``.
+Memory is an accelerator's, as torch's allocator counts it; on a CPU it is the process's resident memory, as
+the kernel counts it. To measure costs a unit some reads of ``/proc``. A device is asked for its utilisation
+once a second at most; of NVIDIA's that needs the package ``nvidia-ml-py``.
 """
 
 from __future__ import annotations
@@ -16,13 +15,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from cerebro_elastic.core.model.attempts import Resources
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.system import devices
 from cerebro_elastic.system.clock import Clock
 from cerebro_elastic.system.process import PYTHON
 from cerebro_elastic.system.words import byte_count
@@ -53,7 +51,8 @@ def bytes_of(env: Mapping[str, str], name: str) -> int | None:
 
 def free_bytes(device: str, limit: int | None) -> int:
     """The bytes that a unit may take now: those that are free, at most ``limit``."""
-    free = _free_on_gpu(device) if is_gpu(device) else _free_on_host()
+    free = devices.free_bytes(device) if devices.is_accelerator(device) else None
+    free = _free_on_host() if free is None else free
     return free if limit is None else min(free, limit)
 
 
@@ -68,35 +67,34 @@ class Meter:
 
     def __init__(self, device: str) -> None:
         self._device = device
-        if not is_gpu(device):
+        if not devices.is_accelerator(device):
             trim()
         forget_peaks(device)
-        self._before: int = _cuda().memory_allocated(device) if is_gpu(device) else _resident("VmRSS")
+        resident, on_device = in_use(device)
+        self._before = on_device if devices.is_accelerator(device) else resident
 
     def peak_bytes(self) -> int:
         """Bytes on top of those at the beginning."""
-        resident, on_gpu = peaks(self._device)
-        return on_gpu - self._before if is_gpu(self._device) else max(0, resident - self._before)
+        resident, on_device = peaks(self._device)
+        peak = on_device if devices.is_accelerator(self._device) else resident
+        return max(0, peak - self._before)
 
 
 def forget_peaks(device: str) -> None:
     """From now on ``peaks`` counts anew."""
-    if is_gpu(device):
-        _cuda().reset_peak_memory_stats(device)
+    devices.forget_peak(device)
     with suppress(OSError):  # where it is not allowed, the highest of the process's life counts
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def peaks(device: str) -> tuple[int, int]:
-    """The most bytes of the process in the host's memory, and of its tensors on a GPU."""
-    on_gpu = int(_cuda().max_memory_allocated(device)) if is_gpu(device) else 0
-    return _resident("VmHWM"), on_gpu
+    """The most bytes of the process in the host's memory, and of its tensors on an accelerator."""
+    return _resident("VmHWM"), devices.peak_bytes(device)
 
 
 def in_use(device: str) -> tuple[int, int]:
-    """Bytes of the process in the host's memory, and of its tensors on a GPU."""
-    on_gpu: int = _cuda().memory_allocated(device) if is_gpu(device) else 0
-    return _resident("VmRSS"), on_gpu
+    """Bytes of the process in the host's memory, and of its tensors on an accelerator."""
+    return _resident("VmRSS"), devices.allocated_bytes(device)
 
 
 def bytes_in_use(device: str) -> int:
@@ -104,28 +102,8 @@ def bytes_in_use(device: str) -> int:
     return sum(in_use(device))
 
 
-def synchronize(device: str) -> None:
-    """Wait until the device has done what it was asked to."""
-    if is_gpu(device):
-        _cuda().synchronize(device)
-
-
-def is_gpu(device: str) -> bool:
-    """Whether the device is a GPU that torch uses."""
-    return device.startswith("cuda")
-
-
-def _cuda() -> Any:
-    return import_module("torch.cuda")
-
-
 def _resident(what: str) -> int:
     return _kilobytes(Path("/proc/self/status"), what)
-
-
-def _free_on_gpu(device: str) -> int:
-    free, _ = _cuda().mem_get_info(device)
-    return int(free + _cuda().memory_reserved(device) - _cuda().memory_allocated(device))
 
 
 def _free_on_host() -> int:
@@ -163,10 +141,10 @@ def _cpu_seconds_of(pid: int | None) -> float:
 
 def gpu_utilization(device: str) -> float | None:
     """The share of the last moment in which the GPU was at work; ``None`` where nobody says so."""
-    if not is_gpu(device) or not _known:
+    if not devices.is_accelerator(device) or not _known:
         return None
     try:
-        return float(import_module("torch.cuda").utilization(device)) / 100
+        return devices.utilization(device)
     except Exception:  # whatever the driver's library raises: it is only shown to people
         _known.clear()
         return None
@@ -188,7 +166,7 @@ class ResourceMeter:
 
     def watching(self, beat: Callable[[], None]) -> Callable[[], None]:
         """``beat``, which is called often while a unit trains, and asks the GPU now and then."""
-        if not is_gpu(self._device):
+        if not devices.is_accelerator(self._device):
             return beat
 
         def both() -> None:
@@ -246,8 +224,7 @@ class Growth:
         most = self._before + self._most + saving
         if bytes_in_use(self._device) <= most:
             return False
-        if is_gpu(self._device):
-            _cuda().empty_cache()
+        devices.give_back(self._device)
         trim()
         return bytes_in_use(self._device) > most
 

@@ -83,7 +83,7 @@ class Zero(DataParallel):
 
         def share(stage: int, offload: str) -> float:
             offloaded = zero.get(offload, {}).get("device", "none") != "none"
-            if offloaded and device.type == "cuda":
+            if offloaded and device.type != "cpu":
                 return 0.0
             return 1 / ranks if zero["stage"] >= stage else 1.0
 

@@ -35,7 +35,7 @@ from cerebro_elastic.extending.tasks import (
 from cerebro_jax.program import Program, Structure, fractions_of, static_of
 from cerebro_jax.section import JaxSection
 
-_CARRIED = frozenset(
+_REFUSED = frozenset(
     (
         "jax_debug_infs",
         "jax_debug_nans",
@@ -61,7 +61,7 @@ def _config_value(name: str) -> Any:
 
 SETTINGS = tuple(
     process_settings.Setting(
-        f"jax.config.{name}", partial(_config_value, name), partial(jax.config.update, name), name in _CARRIED
+        f"jax.config.{name}", partial(_config_value, name), partial(jax.config.update, name), name in _REFUSED
     )
     for name in sorted(jax.config.values)
     if hasattr(jax.config, name)

@@ -31,11 +31,11 @@ from cerebro_keras._keras_internals import (
 SETTINGS = (
     *(
         process_settings.Setting(
-            f"keras.config.set_{name}", getattr(config, name), getattr(config, f"set_{name}"), carried=True
+            f"keras.config.set_{name}", getattr(config, name), getattr(config, f"set_{name}")
         )
         for name in ("floatx", "epsilon", "image_data_format")
     ),
-    process_settings.Setting("keras.config.set_dtype_policy", dtype_policy, put_dtype_policy),
+    process_settings.Setting("keras.config.set_dtype_policy", dtype_policy, put_dtype_policy, refused=False),
 )
 """Keras' settings of the process. The policy of dtypes is the session's, which each model begins anew."""
 

@@ -12,7 +12,7 @@ import lightning.pytorch as pl
 from torch import nn
 from torchmetrics import Metric, MetricCollection
 
-from cerebro_elastic.extending.state import Encoder, Tree, UserFiles, cloned, known_of_model, values_equal
+from cerebro_elastic.extending.state import Encoder, Tree, cloned, known_of_model, values_equal
 from cerebro_elastic.extending.tasks import GENERATORS, TaskState
 from cerebro_lightning._lightning_internals import callbacks_of, dump_checkpoint
 from cerebro_lightning.loaders import EpochLoader
@@ -29,7 +29,6 @@ _HPARAMS, _NAME = (
 def stock_checkpoint(
     module: pl.LightningModule,
     trainer: pl.Trainer,
-    files: UserFiles,
     state: TaskState,
     batches: int,
     arguments: Mapping[str, Any],
@@ -41,7 +40,7 @@ def stock_checkpoint(
     those of the module's constructor: ``load_from_checkpoint`` finds them, whether the module saves its
     hyper-parameters or not.
     """
-    unit = _Halt(module, trainer, files=files, state=state, batches_left=0, first=True, last=False)
+    unit = _Halt(module, trainer, state=state, batches_left=0, first=True, last=False)
     unit.fit({"train_dataloaders": EpochLoader(batches, lambda: iter(()))})
     checkpoint = unit.checkpoint
     if checkpoint.get(_NAME) not in arguments:

@@ -8,15 +8,17 @@ batches.
 from __future__ import annotations
 
 import copy
+import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.utils.data import DataLoader
@@ -24,12 +26,22 @@ from torch.utils.data import DataLoader
 from cerebro_elastic.extending.data import (
     Batches,
     DatasetFactory,
+    ForeignGenerators,
     in_worker_processes,
     indivisible,
+    seed_of_batch,
 )
 from cerebro_elastic.extending.errors import NoTestSet, TaskError
-from cerebro_elastic.extending.state import fingerprint, is_generator, rng, values_equal
-from cerebro_elastic.extending.tasks import BatchPart, Phase, UnitJob, job_batches, row_by_row, whole
+from cerebro_elastic.extending.state import rng, values_equal
+from cerebro_elastic.extending.tasks import (
+    BatchPart,
+    Phase,
+    UnitJob,
+    job_batches,
+    object_digest,
+    row_by_row,
+    whole,
+)
 from cerebro_lightning.distributed import DistributedStrategy
 from cerebro_lightning.optimizers import NamedStateStrategy
 
@@ -40,6 +52,7 @@ def data_module(job: UnitJob) -> Any:
 
 
 _PLAIN = (bool, int, float, str, bytes, type(None))
+_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 _MOST_ITEMS = 5000
 """Containers with more items are taken for rows, and not searched."""
 
@@ -84,8 +97,8 @@ def _nothing(stage: str | None = None) -> None:
 def _inside(value: Any) -> Any:
     """The contents of a container, or the state of a random generator. Other objects, such as datasets, are
     not searched: what they cache changes no row."""
-    if is_generator(value):
-        return fingerprint(value, {})
+    if isinstance(value, _GENERATORS):
+        return object_digest(value)
     return _copied(value, iter(range(_MOST_ITEMS)))
 
 
@@ -128,7 +141,21 @@ class ValidationLoader:
         loader = self._loader
         if self._job.loader.workers and isinstance(loader, DataLoader) and loader.batch_sampler is not None:
             return self._of_rows(self._rows())
-        return iter(loader)
+        return self._seeded(iter(loader))
+
+    def _seeded(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """The batches, made in this process. Generators that the user's objects carry begin with each."""
+        generators = _generators_of(self._loader)
+        for number in count():
+            with generators.seeded(seed_of_batch(self._seed, number)):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+    @property
+    def _seed(self) -> tuple[int]:
+        return (job_batches.validation_seed(self._job, self._number),)
 
     def _rows(self) -> list[Sequence[Any]]:
         """The rows of each batch."""
@@ -143,12 +170,19 @@ class ValidationLoader:
         assert factory is not None
         make = partial(_validation_batch, factory, job.seed, self._number)
         if not job.loader.workers:
-            yield from map(make, rows_of_batches)
+            yield from self._seeded(map(make, rows_of_batches))
             return
-        seed = (job.seed, self._number)
-        in_processes = partial(in_worker_processes, make, rows_of_batches.__getitem__, seed, job.loader)
-        key = ("validation loader", *seed, job.loader.data_args, list(map(list, rows_of_batches)))
-        shared = nullcontext() if job.made is None else job.made.shared(key, len(rows_of_batches))
+        in_processes = partial(
+            in_worker_processes,
+            make,
+            rows_of_batches.__getitem__,
+            self._seed,
+            job.loader,
+            partial(_generators, factory, job.seed, self._number),
+        )
+        key = ("validation loader", self._number, job.loader.data_args, list(map(list, rows_of_batches)))
+        size = len(rows_of_batches)
+        shared = nullcontext() if job.made is None else job.made.shared(key, size, job.unit.epoch)
         with shared as in_use:
             batches = Batches(range(len(rows_of_batches)), in_processes, in_use, job.data_use)
             yield from job.data_use.timed(iter(batches))
@@ -178,15 +212,26 @@ class DividedLoader(ValidationLoader):
 
 def _validation_batch(factory: DatasetFactory, seed: int, number: int, rows: Sequence[Any]) -> Any:
     """Runs in a worker process, which has a data module of its own."""
-    loader = _loaders_of(factory.make().module, seed)[number]
+    loader = _loaders_of(factory.make().module, seed, "cpu")[number]
     several = getattr(loader.dataset, "__getitems__", None)  # as torch's fetcher does
     return loader.collate_fn(several(rows) if several else [loader.dataset[row] for row in rows])
 
 
-def _loaders_of(module: Any, seed: int) -> Sequence[Any]:
+def _generators(factory: DatasetFactory, seed: int, number: int) -> ForeignGenerators:
+    """Runs in a worker process: the generators of its validation loader ``number``."""
+    return _generators_of(_loaders_of(factory.make().module, seed, "cpu")[number])
+
+
+def _generators_of(loader: Any) -> ForeignGenerators:
+    if not isinstance(loader, DataLoader):
+        return ForeignGenerators({"the validation loader": loader})
+    return ForeignGenerators({"dataset": loader.dataset, "collate_fn": loader.collate_fn})
+
+
+def _loaders_of(module: Any, seed: int, device: str) -> Sequence[Any]:
     """The loaders that ``val_dataloader`` returns; it is called once in a process."""
     if module not in _loaders:
-        with rng.borrowed():
+        with rng.borrowed(torch.device(device)):
             rng.seed_all(seed)
             returned = module.val_dataloader() if is_overridden("val_dataloader", module) else []
         if isinstance(returned, Mapping):
@@ -224,7 +269,7 @@ def loaders_of_test_set(job: UnitJob, *, single: bool = False) -> Any:
             "start the run anew"
         )
     module.setup("test")
-    with rng.borrowed():
+    with rng.borrowed(torch.device(job.device)):
         rng.seed_all(job.seed)
         loader = module.test_dataloader()
     if not single:
@@ -323,7 +368,7 @@ class UnitLoaders:
                 ValidationLoader(job, number, loader)
                 if several is None
                 else DividedLoader(job, number, loader, several)
-                for number, loader in enumerate(_loaders_of(of_module, job.seed))
+                for number, loader in enumerate(_loaders_of(of_module, job.seed, job.device))
             ] or None
         if not job.validation:
             return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import signal
 import threading
@@ -19,7 +18,6 @@ from cerebro_elastic.extending.parallelism import ranks
 from cerebro_elastic.extending.state import rng
 from cerebro_elastic.extending.tasks import process_settings
 
-_VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "CUBLAS_WORKSPACE_CONFIG")
 _rank_zero: Any = rank_zero_only
 _LOGGERS = ("lightning.pytorch", "lightning.fabric")
 
@@ -41,29 +39,18 @@ def unit_process(device: torch.device) -> Iterator[None]:
     and all settings of the process are as before."""
     _ignore_warnings()
     rank = _rank_zero.rank
-    with process_settings.borrowed(), _own_variables():
+    loggers = {logger: logger.level for logger in map(logging.getLogger, _LOGGERS)}
+    with process_settings.borrowed():
         try:
-            for name in _LOGGERS:
-                logging.getLogger(name).setLevel(logging.WARNING)
+            for logger in loggers:
+                logger.setLevel(logging.WARNING)
             _rank_zero.rank, _ = ranks()  # the rank in the unit, where a rank of a node may be alone
             with _interruptible(), rng.borrowed(device):
                 yield
         finally:
             _rank_zero.rank = rank
-
-
-@contextmanager
-def _own_variables() -> Iterator[None]:
-    """Lightning sets these variables in every unit: they are not changes by the user's code."""
-    environment = {name: os.environ.get(name) for name in _VARIABLES}
-    try:
-        yield
-    finally:
-        for name, value in environment.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+            for logger, level in loggers.items():
+                logger.setLevel(level)
 
 
 def _ignore_warnings() -> None:

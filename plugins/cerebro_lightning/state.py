@@ -3,6 +3,7 @@ optimizers, schedulers and trainer as a graph, and what a checkpoint leaves out.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,12 +24,9 @@ from cerebro_elastic.extending.state import (
     ObjectGraph,
     OptimizerOptions,
     Tree,
-    UserFiles,
     buffers_of,
-    checksum,
     cloned,
     finalize_lazy_modules,
-    hooks,
     is_users,
     known_of_model,
     load_values,
@@ -38,7 +36,6 @@ from cerebro_elastic.extending.state import (
     override_options,
     parameters_of,
     rebuild,
-    tensor_roots,
     values_equal,
 )
 from cerebro_elastic.extending.tasks import TaskState
@@ -84,7 +81,6 @@ def graph(
     module: pl.LightningModule,
     trainer: pl.Trainer,
     strategy: NamedStateStrategy,
-    files: UserFiles,
     stock: frozenset[str],
 ) -> ObjectGraph:
     """All objects that the roots keep, in the order in which they are reached. ``stock`` are the attributes
@@ -115,10 +111,8 @@ def graph(
         GraphRoot(name, scheduler, vars, type(scheduler).__name__)
         for name, scheduler in _numbered("scheduler", schedulers).items()
     ]
-    roots += [GraphRoot("trainer", trainer, of_trainer, "trainer"), hooks(module, optimizers)]
-    if strategy.whole:
-        roots += tensor_roots(module)
-    return ObjectGraph(roots, known, files, strategy.marks)
+    roots.append(GraphRoot("trainer", trainer, of_trainer, "trainer"))
+    return ObjectGraph(roots, known, strategy.marks)
 
 
 MISSING, ALTERED = "missing", "altered"
@@ -176,7 +170,7 @@ def _same(one: Tensor, other: Tensor) -> bool:
 def _bits(tensor: Tensor) -> str:
     dense = tensor.detach().to_dense() if tensor.layout is not torch.strided else tensor.detach()
     flat = dense.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
-    return f"{tensor.dtype}{tuple(tensor.shape)}{checksum(flat.numpy())}"
+    return f"{tensor.dtype}{tuple(tensor.shape)}{hashlib.blake2b(flat.numpy().data).hexdigest()}"
 
 
 def with_own_attributes(state: TaskState, parent: pl.LightningModule, own: pl.LightningModule) -> TaskState:

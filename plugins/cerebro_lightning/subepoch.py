@@ -40,7 +40,6 @@ from cerebro_elastic.extending.state import (
     ObjectGraph,
     ObjectIndex,
     OptimizerOptions,
-    UserFiles,
     cloned,
     constructor_options,
     not_finite,
@@ -109,7 +108,7 @@ _REBUILT = (
 )
 """Keys of a stock checkpoint that a unit does not load, as it gets their values from elsewhere."""
 
-_ELSEWHERE = {"attributes", "files", "left out", "objects", "others", "rng", "structure"}
+_ELSEWHERE = {"attributes", "left out", "objects", "others", "rng", "structure"}
 """Keys below ``OURS`` that are restored separately."""
 
 
@@ -129,8 +128,6 @@ class SubEpoch:
     trainer: pl.Trainer
     """A fresh one of ``make_trainer``."""
     _: KW_ONLY
-    files: UserFiles
-    """The user's files, which are borrowed for the unit."""
     state: TaskState | None
     batches_left: int
     """How many batches it has yet to train."""
@@ -163,7 +160,7 @@ class SubEpoch:
         self._device = self._strategy.root_device
         self._stock = frozenset(vars(self.trainer))
         self._graph: ObjectGraph
-        self._moved: process_settings.Moved
+        self._settings: process_settings.AsSetUp
         self._left_out: LeftOut
         self._options: list[OptimizerOptions] = []
 
@@ -201,8 +198,8 @@ class SubEpoch:
         self._options = [constructor_options(optimizer) for optimizer in trainer.optimizers]
         self._strategy.build(self.state)
         self._left_out = LeftOut(self.module, callbacks)
-        self._graph = graph(self.module, trainer, self._strategy, self.files, self._stock)
-        self._moved = process_settings.Moved()
+        self._graph = graph(self.module, trainer, self._strategy, self._stock)
+        self._settings = process_settings.AsSetUp()
         if self.state is not None:
             self._restore(self.state)
         self.untrained = self._strategy.untrained()
@@ -265,13 +262,12 @@ class SubEpoch:
             "grads": self._grads(),
             "options": self._options,
             "pruning": rewound_parameters(callbacks),
-            **self._moved.state(),
         }
         if ranks and self.stopped_after is not None:
             ours["others"] = ranks
         structure = self._strategy.changes(allowed=self.ended)
-        new = {path for path, change in structure.get("parts", {}).items() if "created" in change}
-        objects, files = self._graph.carry(changes_allowed=self.ended, new=new)
+        objects = self._graph.carry(changes_allowed=self.ended)
+        self._settings.check()
         attributes = [objects.pop(name, {}) for name in names_of(callbacks)]
         if not self._strategy.whole and self.state is not None:  # state of other ranks is passed on unchanged
             objects = {**self.state[OURS]["objects"], **objects}
@@ -280,7 +276,6 @@ class SubEpoch:
             "structure": structure,
             "attributes": attributes,
             "objects": objects,
-            "files": files,
             "rng": generators,
         }
         weights = state.get(BESIDE_AVERAGE, state["state_dict"])  # of averaged ones, the trained
@@ -313,7 +308,7 @@ class SubEpoch:
         trainer = self.trainer
         callbacks = callbacks_of(trainer)
         trees = dict(zip(names_of(callbacks), ours["attributes"], strict=True))
-        self._graph.restore({**trees, **ours["objects"]}, ours["files"], self._device)
+        self._graph.restore({**trees, **ours["objects"]}, self._device)
         keep_metrics_to_first(self.module)
         decoder = Decoder(ObjectIndex(), self._device)
         carried = {k: decoder.value(tree, f"/{k}") for k, tree in ours.items() if k not in _ELSEWHERE}
@@ -328,7 +323,6 @@ class SubEpoch:
             setattr(logger_connector_of(trainer), name, value)
         put_results(training_results_of(trainer), carried["results"], self.module, trainer)
         self._strategy.put_gradients(carried["grads"])
-        self._moved.put(carried)
         put_rewound(callbacks, carried["pruning"])
 
     def _grads(self) -> dict[str, Tensor]:

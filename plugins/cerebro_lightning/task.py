@@ -16,7 +16,7 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.parallelism import make_parallelism
 from cerebro_elastic.extending.recipes import import_object
-from cerebro_elastic.extending.state import FrozenPrefix, UserFiles, is_users, prefix_content
+from cerebro_elastic.extending.state import FrozenPrefix, prefix_content
 from cerebro_elastic.extending.tasks import (
     Exported,
     HParams,
@@ -29,6 +29,7 @@ from cerebro_elastic.extending.tasks import (
     TaskState,
     UnitJob,
     UnitResult,
+    UserGlobals,
     evaluated,
     job_batches,
     named_as_test,
@@ -67,7 +68,7 @@ class LightningTask:
         self._section = section
         self._root = root
         self._class = _module_class(section.module, root)
-        self._files = UserFiles(root, [base.__module__ for base in self._class.__mro__ if is_users(base)])
+        self._files = UserGlobals(self._class.__mro__, root)
         self._takers = Takers({self._class.__name__: (self._class, frozenset())}, section.args)
         self._has_own_callbacks = (
             self._class.configure_callbacks is not pl.LightningModule.configure_callbacks
@@ -142,7 +143,6 @@ class LightningTask:
             unit = SubEpoch(
                 module,
                 self._new_trainer(logger, job.epochs, strategy),
-                files=self._files,
                 state=self._state(job, module),
                 batches_left=end - job.skip,
                 first=not job.visited and not job.skip,
@@ -295,7 +295,7 @@ class LightningTask:
         with self._in_unit():
             trainer = self._new_trainer(RowLogger(0), epochs, NamedStateStrategy(_CPU))
             module, arguments = self._build(hparams, seed), self._arguments(hparams)
-            checkpoint, lost = stock_checkpoint(module, trainer, self._files, state, batches, arguments)
+            checkpoint, lost = stock_checkpoint(module, trainer, state, batches, arguments)
             adapter = adapter_of(module)
         load = how_to_load(self._section.module)
         card = {"library_name": "lightning"}

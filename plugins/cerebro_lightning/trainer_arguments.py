@@ -59,6 +59,11 @@ def checked_trainer_settings(settings: Mapping[str, Any]) -> Mapping[str, Any]:
             raise TaskError(
                 f"task.trainer: {name!r} is no argument of L.Trainer; {did_you_mean(name, TRAINER_SETTINGS)}"
             )
+    if settings.get("benchmark"):
+        raise TaskError(
+            "task.trainer: benchmark is true: cuDNN would choose algorithms by their speed at the moment, so "
+            "that results differ by chance; leave it out"
+        )
     if settings.get("check_val_every_n_epoch", 1) is None:
         raise TaskError(
             "task.trainer: check_val_every_n_epoch is None, which is for validation inside an epoch: "

@@ -128,8 +128,8 @@ class Pipe:
         buffers = {name: buffer.clone() for name, buffer in stage.named_buffers()}
         given = tuple(shape.example(self._device) for shape in received)
         batch = {BATCH: microbatch} if takes_batch(stage) else {}
-        cuda = [self._device] if self._device.type == "cuda" else []
-        with torch.random.fork_rng(devices=cuda):
+        kind = self._device.type
+        with torch.random.fork_rng([] if kind == "cpu" else [self._device], device_type=kind):
             output = functional_call(stage, buffers, given, batch)
         output = output if isinstance(output, tuple) else (output,)
         for value in output:

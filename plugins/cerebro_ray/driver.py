@@ -110,7 +110,7 @@ def run(
     checked = load_recipe(recipe, **replaced, **at_once)  # type: ignore[arg-type]
     run_id = checked.name if run_id is None else run_id
     check_id(run_id)
-    size = size or checked.nodes
+    size = size or checked.nodes._replace(auto=False)
     cpus = _at_least(
         "cpus", cpus if cpus is not None else checked.node.threads * checked.node.ranks * nodes, 1
     )

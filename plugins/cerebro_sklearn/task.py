@@ -138,7 +138,7 @@ class SklearnTask(ArrayTask):
 
     settings = (
         process_settings.Setting(
-            "sklearn.set_config", sklearn.get_config, lambda value: sklearn.set_config(**value), carried=True
+            "sklearn.set_config", sklearn.get_config, lambda value: sklearn.set_config(**value)
         ),
     )
 

@@ -158,7 +158,7 @@ def functions(tmp_path: Path) -> tuple[UnitRunner, Config]:
     plan = Plan("example", found.partitions, recipe.epochs, seed=recipe.seed)
     place = (found.data, found.data_digest, str(tmp_path), found.code, str(tmp_path))
     spec = Spec(plan, recipe.resolved(), recipe.digest, *place, version=__version__)
-    return UnitRunner(spec, tmp_path / "cache"), Config("c0000", points[0])
+    return UnitRunner(spec, tmp_path / "cache", "cpu"), Config("c0000", points[0])
 
 
 @pytest.mark.usefixtures("imports_as_found")

@@ -122,7 +122,7 @@ def record(home: Path, run: str = "recorded", **opening: Any) -> RunResult:
     leader = ledger.lead("the-leader", ledger.store.grant(99), on_record(spec), journal.head)
     assert leader is not None
     ledger.register(Node("n", "host", boot="boot"), ledger.store.grant(99))
-    clock, unit_runner = SystemClock(), UnitRunner(spec, folder.cache)
+    clock, unit_runner = SystemClock(), UnitRunner(spec, folder.cache, "cpu")
     unit_runner.use_threads()
     controller = Controller(
         *(leader, load("cerebro.schedulers", recipe.scheduler)(), make_search(recipe)),

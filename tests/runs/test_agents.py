@@ -19,6 +19,7 @@ from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.agents import LocalAgents, last_error
+from cerebro_elastic.runs.start.machine import Accelerators
 from cerebro_elastic.system import logs
 from cerebro_elastic.system.forkserver import SOCKET
 from support.processes import is_running
@@ -52,6 +53,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> Ma
             StoreSettings(endpoints=("127.0.0.1:1",)),
             ["n"],
             ranks=1,
+            accelerators=Accelerators(),
             grace=grace,
             since=SINCE,
             say=said.append,

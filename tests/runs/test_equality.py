@@ -33,7 +33,7 @@ class Loaders:
     """The loaders of an ordinary script: in each epoch the partitions as the config has visited them."""
 
     def __init__(self, result: RunResult, row: ConfigResult) -> None:
-        self._bench = UnitRunner(result.spec, result.folder.cache)
+        self._bench = UnitRunner(result.spec, result.folder.cache, "cpu")
         self._row = row
         self._seed = result.recipe.seed
         self.train = Sized(self._training)

@@ -92,7 +92,7 @@ def _equals_one_from_the_start(result: RunResult, config: str, folder: Path) -> 
     spec = replace(result.spec, extensions=())
     row, head = result.config(config), None
     at = born(result.view.state.configs[config])
-    with VisitReplayer(spec, result.folder.cache) as replayer:
+    with VisitReplayer(spec, result.folder.cache, "cpu") as replayer:
         for number, visit in enumerate(row.visits):
             again = replayer(at, visit, head, str(folder / str(number))).visit
             assert again.output.digest == visit.output.digest

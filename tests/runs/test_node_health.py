@@ -16,6 +16,7 @@ from cerebro_elastic.core.model.state import State, Streak
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.agents import LocalAgents, NodeHealthCheck
+from cerebro_elastic.runs.start.machine import Accelerators
 
 
 @pytest.fixture
@@ -27,6 +28,7 @@ def judge(tmp_path: Path) -> partial[None]:
         StoreSettings(endpoints=("127.0.0.1:1",)),
         ["a", "b"],
         ranks=1,
+        accelerators=Accelerators(),
         grace=1.0,
         since=0,
         say=lambda _text: None,

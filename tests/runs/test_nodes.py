@@ -215,7 +215,7 @@ def test_evaluations_as_units_give_the_metrics_of_validation_at_the_epochs_end(p
     assert all(visit.same for visit in replay(result))
 
     plan = replace(result.spec.plan, evaluations=0)
-    bench = UnitRunner(replace(result.spec, plan=plan), result.folder.cache)
+    bench = UnitRunner(replace(result.spec, plan=plan), result.folder.cache, "cpu")
     for row in result.leaderboard:
         at, state, curve = Config(row.config, row.hparams), None, []
         assert len(row.visits) == 2 * (2 + 2)

@@ -13,7 +13,10 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.start import room
 from cerebro_elastic.runs.start.host import host
 from cerebro_elastic.runs.start.join import node_names
+from cerebro_elastic.runs.start.machine import Accelerators
 from cerebro_elastic.runs.start.room import check_room
+
+NONE, FOUR = Accelerators(), Accelerators("cuda", ("0", "1", "2", "3"), "H100")
 
 
 def recipe(**sections: Any) -> Recipe:
@@ -39,22 +42,22 @@ def recipe(**sections: Any) -> Recipe:
 def test_more_processes_than_a_machine_bears_are_refused(sections: dict[str, Any], text: str) -> None:
     checked = recipe(**sections)
     with pytest.raises(RecipeError, match=text):
-        check_room(checked, checked.nodes.min, cores=2, gpus=0)
-    assert not any("share" in note for note in check_room(checked, checked.nodes.min, cores=512, gpus=0))
+        check_room(checked, checked.nodes.min, 2, NONE)
+    assert not any("share" in note for note in check_room(checked, checked.nodes.min, 512, NONE))
 
 
 def test_nodes_that_share_cores_or_have_no_partition_are_noted() -> None:
-    assert check_room(recipe(), 2, cores=2, gpus=0) == []
-    assert check_room(recipe(), 4, cores=2, gpus=4) == []
-    shared, idle = check_room(recipe(), 6, cores=2, gpus=0)
+    assert check_room(recipe(), 2, 2, NONE) == []
+    assert check_room(recipe(), 4, 2, FOUR) == []
+    shared, idle = check_room(recipe(), 6, 2, NONE)
     assert shared == "6 nodes share 2 cores, so each trains more slowly"
     assert idle.startswith("2 nodes of 6 will have no partition")
-    assert len(check_room(recipe(replicas=2), 6, cores=2, gpus=0)) == 1
+    assert len(check_room(recipe(replicas=2), 6, 2, NONE)) == 1
 
 
 def test_a_machine_that_takes_part_names_its_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(room, "places_here", lambda: (2, 0))
-    assert room.check_part(recipe(), 4) == ["4 nodes share 2 cores, so each trains more slowly"]
+    monkeypatch.setattr(room, "cores_here", lambda: 2)
+    assert room.check_part(recipe(), 4, NONE) == ["4 nodes share 2 cores, so each trains more slowly"]
     for nodes, text in (
         (500, "nodes.?: 500 nodes with 1 rank"),
         (0, "is 0: a machine has"),

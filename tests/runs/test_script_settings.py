@@ -116,7 +116,7 @@ def torch_as_found() -> Iterator[None]:
         (lambda script: setattr(script, "SCALE", 2.0), r"a_script\.SCALE is 2\.0 .*, and 1\.0 where"),
         (lambda script: script.WEIGHTS.mul_(2), r"a_script\.WEIGHTS is "),
         (lambda script: script.a_helper.LAYERS["first"].append(3), r"a_helper\.LAYERS is .*3\]"),
-        (lambda _: torch.set_default_dtype(torch.float64), r"torch\.set_default_dtype is 'float64'"),
+        (lambda _: torch.set_default_dtype(torch.float64), r"torch\.set_default_dtype is torch\.float64"),
         (lambda script: setattr(script, "UNREAD", 2), ""),
         (lambda script: setattr(script, "STARTED", 0.0), ""),
         (lambda script: setattr(script, "result", [1]), ""),

@@ -61,7 +61,7 @@ def test_two_epochs_over_a_few_batches_of_real_rows(
     tmp_path: Path, rows: int, partitions: int, size: int, expected: tuple[int, int]
 ) -> None:
     recipe = recipe_of(tmp_path, rows, partitions, size)
-    jobs = small_jobs(make_task(recipe), recipe, str(tmp_path / "data"), {"lr": 0.1}, 3)
+    jobs = small_jobs(make_task(recipe), recipe, str(tmp_path / "data"), {"lr": 0.1}, 3, "cpu")
     assert [job.unit.partition for job in jobs] == [0, 1, 1, 0]
     assert [job.last for job in jobs] == [False, True, False, True]
     assert [bool(job.validation) for job in jobs] == [False, True, False, True]
@@ -76,5 +76,7 @@ def test_two_epochs_over_a_few_batches_of_real_rows(
 
 def test_the_batch_size_of_the_config_counts(tmp_path: Path) -> None:
     recipe = recipe_of(tmp_path, 400, 2, 10)
-    jobs = small_jobs(make_task(recipe), recipe, str(tmp_path / "data"), {"lr": 0.1, "batch_size": 4}, 3)
+    jobs = small_jobs(
+        make_task(recipe), recipe, str(tmp_path / "data"), {"lr": 0.1, "batch_size": 4}, 3, "cpu"
+    )
     assert jobs[0].rows[0] == 2 * 4 + 150 % 4

@@ -47,34 +47,19 @@ OWNERS: dict[str, Callable[[], Any]] = {
     **dict.fromkeys(("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"), Buffered),
     **dict.fromkeys(internals.CALL_HOOK_TABLES, Buffered),
     **dict.fromkeys(internals.OPTIMIZER_HOOK_TABLES, lambda: torch.optim.SGD([torch.zeros(1)])),
-    **dict.fromkeys(
-        (
-            "_state_dict_hooks",
-            "_state_dict_pre_hooks",
-            "_load_state_dict_pre_hooks",
-            "_load_state_dict_post_hooks",
-        ),
-        Buffered,
-    ),
     "_post_accumulate_grad_hooks": lambda: nn.Parameter(torch.zeros(1)),
     "_version": lambda: torch.zeros(1),
-    "_flat_weights": lambda: nn.LSTM(1, 1),
-    "_flat_weight_refs": lambda: nn.LSTM(1, 1),
     "_init_flat_weights": lambda: nn.LSTM(1, 1),
     "_tensor_name": pruning,
     "_initialize_hook": lambda: nn.LazyLinear(1),
     "_load_hook": lambda: nn.LazyLinear(1),
     "_infer_parameters": lambda: nn.LazyLinear(1),
     "cls_to_become": lambda: nn.LazyLinear(1),
-    "_is_param": lambda: nn.Parameter(torch.zeros(1).as_subclass(OwnTensor)),
-    "_is_buffer": lambda: nn.Buffer(torch.zeros(1).as_subclass(OwnTensor)),
-    "persistent": lambda: nn.Buffer(torch.zeros(1)),
     "base_lrs": scheduler,
     "_last_lr": scheduler,
     "_schedulers": lambda: ChainedScheduler([scheduler()]),
-    "_config": lambda: importlib.import_module("torch._dynamo.config"),
-    "user_override": lambda: importlib.import_module("torch._dynamo.config")._config["recompile_limit"],
     "_is_in_bad_fork": lambda: torch.cuda,  # asked by the fork server
+    "_get_privateuse1_backend_name": lambda: torch._C,
 }
 """What has each attribute."""
 
@@ -129,10 +114,9 @@ def test_the_parts_of_a_sparse_tensor_are_there() -> None:
 
 def test_every_table_and_attribute_is_tried() -> None:
     used = {
-        *internals.HOOK_TABLES,
+        *internals.CALL_HOOK_TABLES,
+        *internals.PARAMETER_HOOK_TABLES,
         *internals.OPTIMIZER_HOOK_TABLES,
-        *internals.RECURRENT_ATTRIBUTES,
-        *internals.TENSOR_ATTRIBUTES,
     }
     assert used | set(internals.MOVED_RATES) <= OWNERS.keys()
 

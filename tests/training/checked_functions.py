@@ -102,6 +102,7 @@ def jobs(lr: float) -> list[UnitJob]:
             validation=[partition(7, 5)] if place else (),
             loader=LoaderSettings(4),
             state=None,
+            device="cpu",
         )
         for epoch, order in enumerate(((0, 1), (1, 0)))
         for place in range(2)

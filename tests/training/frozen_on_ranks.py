@@ -79,6 +79,7 @@ def jobs() -> Iterator[UnitJob]:
                 validation=(),
                 loader=LoaderSettings(4),
                 state=None,
+                device="cpu",
             )
 
 

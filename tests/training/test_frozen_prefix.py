@@ -271,6 +271,7 @@ def jobs(**changes: object) -> Iterator[UnitJob]:
             validation=[partition(9, VALID_ROWS)],
             loader=LoaderSettings(16),
             state=None,
+            device="cpu",
         )
         yield replace(job, **changes)  # type: ignore[arg-type]
 

@@ -147,6 +147,7 @@ def job(state: TaskState | None, epoch: int, visited: tuple[int, ...], index: in
         validation=VALID if last else (),
         loader=LoaderSettings(BATCH),
         state=state,
+        device="cpu",
     )
 
 

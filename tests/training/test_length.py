@@ -84,6 +84,7 @@ def test_code_that_depends_on_the_length_is_named(function: str, folder: Path) -
         validation=(),
         loader=LoaderSettings(batch_size=4),
         state=None,
+        device="cpu",
     )
     named = FunctionTask(section, folder).length_readers([job], (8, 12), 4)
     assert (list(named)[:1] or [None]) == [NAMED[function]]

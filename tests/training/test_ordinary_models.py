@@ -174,6 +174,7 @@ def job(epoch: int, position: int, state: TaskState | None, **hparams: Any) -> U
         validation=(),
         loader=LoaderSettings(BATCH),
         state=state,
+        device="cpu",
     )
 
 

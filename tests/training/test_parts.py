@@ -97,6 +97,7 @@ def job(epoch: int, position: int, state: TaskState | None, **changes: Any) -> U
         loader=LoaderSettings(BATCH),
         state=state,
         **changes,
+        device="cpu",
     )
 
 

@@ -128,6 +128,7 @@ def units(name: str, strategy: Strategy, hparams: Mapping[str, float], cuts: Seq
             state=state,
             strategy=strategy,
             loss_weights=weights,
+            device="cpu",
         )
         results.append(in_parts(task(name).train, job, cuts, hopped)[-1])
         state = hopped(results[-1].state)

@@ -148,7 +148,7 @@ class Scene:
         self.register()
         for name in configs:
             leader.create_config(Config(name, {"deed": deed, "lr": 0.1}))
-        self.unit_runner = UnitRunner(self.spec, folder / "cache")
+        self.unit_runner = UnitRunner(self.spec, folder / "cache", "cpu")
         self.dump = (folder / "dump").open("w+")
         self.checkpoints = folder / "checkpoints" / "c"
 

@@ -19,6 +19,7 @@ from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.reporting.tables import resources_text
+from cerebro_elastic.system import devices
 from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.worker import resources
 from cerebro_elastic.worker.metrics import VARIABLE, NodeMetrics, Outcome, exposed
@@ -96,8 +97,7 @@ class Cuda:
 
 def test_a_units_resources_are_those_of_its_rank_and_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = Cuda()
-    monkeypatch.setattr(resources, "_cuda", lambda: cuda)
-    monkeypatch.setattr(resources, "import_module", lambda _name: cuda)
+    monkeypatch.setattr(devices, "_module", lambda _device: cuda)
     clock, beats = HandClock(), list[float]()
     meter = ResourceMeter("cuda:1", clock)
     beat = meter.watching(lambda: beats.append(clock.now()))

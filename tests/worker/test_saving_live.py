@@ -71,7 +71,7 @@ def late(config: str) -> Callable[[Request], Bad | None]:
 def differ_from_their_replay(stage: Stage) -> list[str]:
     """The configs whose visits, done again, give another digest."""
     visits, state, different = stage.ledger.visits(), stage.ledger.state(), []
-    with VisitReplayer(stage.spec, stage.folder / "cache") as replayer:
+    with VisitReplayer(stage.spec, stage.folder / "cache", "cpu") as replayer:
         for name in state.configs:
             own = [visit for visit in visits if visit.unit.config == name]
             for at, visit in history(name, state.configs, {name: own}, stage.plan):

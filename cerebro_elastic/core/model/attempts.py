@@ -167,6 +167,8 @@ class Visit:
     """Batches that it took, since the node's host had made them for other configs."""
     data_seconds: float = 0.0
     """Seconds for which its training waited for batches."""
+    differing: str = ""
+    """What made another row than the one that was kept for the run, as it has seen; it ended the keeping."""
     resources: Resources = Resources()
     reused: str = ""
     """The id of the earlier run that made it, if this run has not: nodes and times are of that run then, and

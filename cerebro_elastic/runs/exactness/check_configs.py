@@ -14,14 +14,12 @@ from time import monotonic
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.data.manifest import Manifest, PartitionFiles, read_manifest
 from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.data.reading.description import Rows, first_rows
-from cerebro_elastic.data.reading.function_survey import survey
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes import Recipe
@@ -29,11 +27,11 @@ from cerebro_elastic.runs.exactness.compare import ExactnessCheck, Trainer, Trai
 from cerebro_elastic.runs.exactness.differences import differences, explain_together, steady
 from cerebro_elastic.runs.exactness.outcome import ALONE, CheckedConfig, CheckOutcome, Exactness
 from cerebro_elastic.runs.from_recipe import batches_in
+from cerebro_elastic.system.devices import CPU, device_of, kind_here
 from cerebro_elastic.system.files import Place, locate, translated
 from cerebro_elastic.system.process import thread_names
 from cerebro_elastic.system.subprocess_call import ChildDied, call_in_fork
-from cerebro_elastic.training import job_batches
-from cerebro_elastic.training.hparams import bound, task_hparams
+from cerebro_elastic.training.hparams import task_hparams
 from cerebro_elastic.training.task import Task, UnitJob
 from cerebro_elastic.training.unit_runner import loader_settings, loss_weights, make_task, use_threads
 
@@ -67,19 +65,16 @@ def check_configs(
         _make_way(recipe)
     task = make_task(recipe)
     prepare_for_children(recipe, task)
-    device = "cpu" if extent.beside else device_of_checks()
+    device = CPU if extent.beside else device_of_checks(recipe)
     refusal = why_not_forked(recipe)
     exact = []
     for point in representative_configs(points, extent.most):
         if refusal is not None:
             yield CheckedConfig(point, Exactness(CheckOutcome.UNKNOWN, refusal))
             continue
-        jobs = [replace(job, device=device) for job in small_jobs(task, recipe, data, point, extent.batches)]
+        jobs = small_jobs(task, recipe, data, point, extent.batches, device)
         check = ExactnessCheck(task, jobs, recipe.root, extent.folder, extent.seconds)
         result = check.result()
-        if point is points[0] and not result.outcome.bad:
-            workers = recipe.data.workers
-            result = replace(result, data=_data_functions(jobs[0], workers, extent.seconds))
         checked = CheckedConfig(point, result)
         if checked.exactness.outcome.good:
             exact.append((checked, check))
@@ -89,22 +84,6 @@ def check_configs(
             checked = exact[at][0]
             differs = replace(checked.exactness, outcome=CheckOutcome.DIFFERS, story=story, reference=ALONE)
             yield replace(checked, exactness=differs)
-
-
-def _data_functions(job: UnitJob, workers: int, seconds: float) -> Sequence[str]:
-    """What the functions that make the job's batches draw, keep and cost, found by a child."""
-    loader = replace(job_batches.loader_settings(job), workers=workers)
-
-    def found() -> dict[str, list[str]]:
-        try:
-            return {"data": survey(job.partition, loader)}
-        except Exception:  # the units have shown it, if it matters
-            return {"data": []}
-
-    with suppress(ChildDied):
-        lines: list[str] = call_in_fork(found, seconds=seconds)["data"]
-        return lines
-    return ()
 
 
 def prepare_for_children(recipe: Recipe, task: Task) -> None:
@@ -139,10 +118,12 @@ def _make_way(recipe: Recipe) -> None:
             Path("/proc/self", name).write_text(value)
 
 
-def device_of_checks() -> str:
-    """The device, found by a child: a process that has looked for GPUs cannot hand them on."""
-    answer = call_in_fork(lambda: {"cuda": torch.cuda.is_available()}, seconds=60.0)
-    return "cuda:0" if answer["cuda"] else "cpu"
+def device_of_checks(recipe: Recipe) -> str:
+    """The device, found by a child: a process that has looked for accelerators cannot hand them on."""
+    if recipe.task.ARRAYS != "torch":
+        return CPU
+    answer: str = call_in_fork(lambda: {"kind": kind_here()}, seconds=60.0)["kind"]
+    return device_of(answer, 0)
 
 
 def differ_together(checks: Sequence[ExactnessCheck]) -> Mapping[int, str]:
@@ -210,7 +191,9 @@ def _worth(point: HParams, known: Collection[tuple[str, str]]) -> tuple[int, int
     return sum(new), len(new) - sum(new)
 
 
-def small_jobs(task: Task, recipe: Recipe, url: str, point: HParams, batches: int) -> list[UnitJob]:
+def small_jobs(
+    task: Task, recipe: Recipe, url: str, point: HParams, batches: int, device: str
+) -> list[UnitJob]:
     """The units of ``task`` in two epochs over two small partitions, and a small one to validate on: the
     first rows of those at ``url``, at most ``batches`` of each. Raises ``DataError``."""
     with translated(DataError, f"cannot read the dataset {url}"):
@@ -218,8 +201,8 @@ def small_jobs(task: Task, recipe: Recipe, url: str, point: HParams, batches: in
         size, _ = batches_in(recipe, manifest, point)
         train, valid = _partitions(manifest, locate(url), size, batches, folds=bool(recipe.folds))
     orders = (range(len(train)), range(len(train))[::-1])
-    loader = replace(bound(loader_settings(recipe), point), workers=0)
-    of_task = task_hparams(task, loader.dataset, point)
+    loader = replace(loader_settings(recipe).with_hparams(point), workers=0)
+    of_task = task_hparams(task, loader, point)
     return [
         UnitJob(
             unit=Unit("c0000", epoch, index),
@@ -232,6 +215,7 @@ def small_jobs(task: Task, recipe: Recipe, url: str, point: HParams, batches: in
             validation=valid if place + 1 == len(train) and not recipe.validates_apart else (),
             loader=loader,
             state=None,
+            device=device,
             loss_weights=loss_weights(recipe, manifest),
         )
         for epoch, order in enumerate(orders)

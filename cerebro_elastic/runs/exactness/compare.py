@@ -30,6 +30,7 @@ from cerebro_elastic.runs.exactness.differences import (
     steady,
 )
 from cerebro_elastic.runs.exactness.outcome import IN_A_ROW, ORDINARY_FIT, CheckOutcome, Exactness
+from cerebro_elastic.system.devices import use
 from cerebro_elastic.system.explanations import explain_error
 from cerebro_elastic.system.subprocess_call import ChildDied, call_in_fork
 from cerebro_elastic.training import job_batches
@@ -185,7 +186,7 @@ class Trainer:
 
     def _in_child(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         seconds = max(0.0, self._deadline - time.monotonic())
-        return call_in_fork(partial(_caught, work, self._check.root), seconds)
+        return call_in_fork(partial(_caught, work, self._check.root, self._check.jobs[0].device), seconds)
 
 
 class UnitSteps:
@@ -214,7 +215,7 @@ class UnitSteps:
 
     def train_here(self) -> None:
         """Train the next part in this process, with all that the parts before have left in it."""
-        self.take(_caught(self.train, self._root))
+        self.take(_caught(self.train, self._root, self.left[0][2].device))
 
     def take(self, answer: Mapping[str, Any]) -> None:
         """Note what the next part has been."""
@@ -268,9 +269,10 @@ def _texts(kind: str, row: Mapping[str, float]) -> dict[str, str]:
     return {f"{kind} {name}": repr(value) for name, value in row.items()}
 
 
-def _caught(work: Callable[[], dict[str, Any]], root: Path) -> dict[str, Any]:
-    """Catch any exception of users' code, in the child."""
+def _caught(work: Callable[[], dict[str, Any]], root: Path, device: str) -> dict[str, Any]:
+    """Catch any exception of users' code, in the child, which is the first to use the ``device``."""
     try:
+        use(device)
         return work()
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         return {"error": explain_error(error, root)}

@@ -26,6 +26,7 @@ from cerebro_elastic.runs.exactness.check_configs import (
 from cerebro_elastic.runs.exactness.compare import UnitsInARow
 from cerebro_elastic.runs.exactness.outcome import unlogged
 from cerebro_elastic.runs.from_recipe import batches_in, strategies
+from cerebro_elastic.system.devices import use
 from cerebro_elastic.system.explanations import explain_error, frames_first, shortened
 from cerebro_elastic.system.subprocess_call import ChildDied, ChildExited, call_in_fork
 from cerebro_elastic.system.words import counted, hparams_text
@@ -101,7 +102,7 @@ def check_first_batch(
 def _trained(task: Task, recipe: Recipe, url: str, point: HParams, batches: int) -> Mapping[str, Any]:
     """The ``problem`` for which ``batches`` of each of two small partitions cannot be trained and validated,
     ``None`` if they can; and whether that is ``idle``: it changes no weight."""
-    jobs = [replace(job, device=device_of_checks()) for job in small_jobs(task, recipe, url, point, batches)]
+    jobs = small_jobs(task, recipe, url, point, batches, device_of_checks(recipe))
 
     def trained() -> Mapping[str, Any]:
         resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
@@ -110,6 +111,7 @@ def _trained(task: Task, recipe: Recipe, url: str, point: HParams, batches: int)
         seen: list[Mapping[str, str]] = []
         observed = task if isinstance(task, SupportsCheck) else UnitsInARow(task)
         try:
+            use(jobs[0].device)
             for job in jobs:
                 with observed.observed(lambda _moment, values: seen.append(_weights(values))):
                     result = observed.train(replace(job, state=state))

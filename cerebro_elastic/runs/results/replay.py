@@ -19,8 +19,8 @@ from cerebro_elastic.reporting.logged import read_rows
 from cerebro_elastic.reporting.results import ConfigResult, config_result, curves_text
 from cerebro_elastic.runs.results.output_checks import curve_lines
 from cerebro_elastic.runs.results.result import RunResult, check_here
-from cerebro_elastic.runs.start.agents import visible_devices
 from cerebro_elastic.runs.versions import other_code, other_versions
+from cerebro_elastic.system.devices import hardware_here, kind_here
 from cerebro_elastic.system.process import Scratch
 from cerebro_elastic.system.words import counted
 
@@ -72,7 +72,9 @@ def replay(result: RunResult, config: str = "best") -> Iterator[ReplayedVisit]:
     took_part = result.folder.spec.exists()
     with (
         Scratch("replay") as scratch,
-        VisitReplayer(result.spec, result.folder.cache if took_part else scratch.path / "cache") as replayer,
+        VisitReplayer(
+            result.spec, result.folder.cache if took_part else scratch.path / "cache", kind_here()
+        ) as replayer,
     ):
         units = [(place, unit) for name in names for place, unit in enumerate(_units(result, name))]
         head: CheckpointRef | None = None
@@ -110,19 +112,10 @@ def what_differs(result: RunResult, config: str = "best") -> list[str]:
             f"{changed} of {counted(len(row.visits), 'visit')} of {row.config} were trained before the code "
             "was changed with which the run has gone on"
         )
-    here = _hardware_here()
+    here = hardware_here()
     if others := sorted({visit.hardware for visit in row.visits} - {here}):
         texts.append(f"{row.config} was trained on {', '.join(others)}, and here is {here}")
     return texts
-
-
-def _hardware_here() -> str:
-    """The kind of this machine, as its nodes would register it."""
-    if not visible_devices():
-        return "cpu"
-    import torch
-
-    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
 
 
 def compare_results(

@@ -185,11 +185,12 @@ def _measure_here(request: Mapping[str, Any]) -> dict[str, Any]:
     from pathlib import Path
 
     from cerebro_elastic import checkpoint
-    from cerebro_elastic.runs.start.agents import visible_devices
+    from cerebro_elastic.system.devices import CPU, device_of, kind_here, use
     from cerebro_elastic.training.test_metrics import intervals
     from cerebro_elastic.training.unit_runner import UnitRunner
 
-    device = "cuda:0" if visible_devices() else "cpu"
+    device = device_of(kind_here() if spec.load_recipe().task.ARRAYS == "torch" else CPU, 0)
+    use(device)
     runner = UnitRunner(spec, Path(request["cache"]), device)
     runner.use_threads()
     found = []

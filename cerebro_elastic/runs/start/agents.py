@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -27,6 +27,7 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.imports import AGENTS
+from cerebro_elastic.runs.start.machine import Accelerators
 from cerebro_elastic.system import forkserver
 from cerebro_elastic.system.departure import within
 from cerebro_elastic.system.files import as_its_folder, make_folder
@@ -71,8 +72,8 @@ class _Node:
 
     name: str
     log: Path
-    devices: tuple[str, ...] = ()
-    """The GPUs that it sees."""
+    sees: Mapping[str, str] = field(default_factory=dict)
+    """The variable that names the accelerators that it sees."""
     agent: forkserver.Process | None = None
     """Its present or last agent."""
     started: float = 0.0
@@ -100,8 +101,8 @@ class LocalAgents:
     """The agents of the nodes ``names``, ended with this context or with this process.
 
     An agent that dies is started anew, after a pause that grows with each death; one that was asked to
-    leave is not. ``since`` is the store's revision before they are started. They have ``env`` in their
-    environment, besides this process's.
+    leave is not. ``since`` is the store's revision before they are started. They share the
+    ``accelerators``, and have ``env`` in their environment, besides this process's.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class LocalAgents:
         names: Sequence[str],
         *,
         ranks: int,
+        accelerators: Accelerators,
         grace: float,
         since: int,
         say: Callable[[str], None],
@@ -124,10 +126,9 @@ class LocalAgents:
         self._scratch = folder.logs / "scratch"
         self._mark = str(folder.path.resolve())
         self._settings = settings
-        shares = share_devices(visible_devices(), len(names))
         self._nodes = {
-            name: _Node(name, folder.logs / f"{name}.log", devices)
-            for name, devices in zip(names, shares, strict=True)
+            name: _Node(name, folder.logs / f"{name}.log", sees)
+            for name, sees in zip(names, accelerators.share(len(names)), strict=True)
         }
         self._ranks = ranks
         self.grace = grace
@@ -246,7 +247,7 @@ class LocalAgents:
             TORCHRUN_LOGS: str(self._folder.logs / "torchrun"),
             SCRATCH: str(self._scratch),
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(math.ceil(self.grace + _MARGIN)),
-            **({VISIBLE: ",".join(node.devices)} if node.devices else {}),
+            **node.sees,
         }
         with open(node.log, "ab", opener=as_its_folder) as log:
             node.agent = forkserver.start(
@@ -316,24 +317,3 @@ class NodeHealthCheck:
         stuck = agents.gone and not agents.saw_the_end
         if stuck and not state.nodes.keys() - agents.names:
             raise RunError(f"all nodes have ended: {agents.last_error()}")
-
-
-VISIBLE = "CUDA_VISIBLE_DEVICES"
-
-
-def visible_devices(env: Mapping[str, str] = os.environ, files: Path = Path("/dev")) -> tuple[str, ...]:
-    """This machine's GPUs that this process may use, as CUDA numbers them."""
-    named = env.get(VISIBLE)
-    if named is not None:
-        return tuple(name.strip() for name in named.split(",") if name.strip())
-    # In a container only its own devices have such a file.
-    return tuple(str(index) for index, _ in enumerate(files.glob("nvidia[0-9]*")))
-
-
-def share_devices(devices: Sequence[str], nodes: int) -> list[tuple[str, ...]]:
-    """The devices of each of ``nodes`` nodes: equally many, all different; where there are fewer devices than
-    nodes, one for each, in turn."""
-    share = len(devices) // nodes
-    if share:
-        return [tuple(devices[i * share : (i + 1) * share]) for i in range(nodes)]
-    return [(devices[i % len(devices)],) if devices else () for i in range(nodes)]

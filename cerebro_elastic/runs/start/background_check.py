@@ -23,7 +23,6 @@ from cerebro_elastic.runs.exactness.outcome import (
 )
 from cerebro_elastic.runs.folder import RunFolder, home_of
 from cerebro_elastic.runs.from_recipe import first_hparams
-from cerebro_elastic.runs.start.agents import visible_devices
 from cerebro_elastic.runs.start.preflight import (
     PreflightResult,
     check_policy,
@@ -46,8 +45,15 @@ class BackgroundCheck:
     one's, with ``env``."""
 
     def __init__(
-        self, folder: RunFolder, say: Callable[[str], None], env: Mapping[str, str] | None = None
+        self,
+        folder: RunFolder,
+        say: Callable[[str], None],
+        env: Mapping[str, str] | None = None,
+        *,
+        elsewhere: bool = False,
     ) -> None:
+        """``elsewhere``: whether the run trains on accelerators, and not on the CPU, as the check does."""
+        self._elsewhere = elsewhere
         self._env = env
         self._folder = folder
         self._say = say
@@ -114,7 +120,7 @@ class BackgroundCheck:
         if differing and check_policy(self.recipe) == "stop":
             raise TaskError(f"stopped, for the recipe says check: stop. {differing[0].text}")
         reason = self._reason_to_end(self.recipe, state)
-        if reason is not None and visible_devices():
+        if reason is not None and self._elsewhere:
             self._say(f"note: in the check, which is done on the CPU: {reason}")
         elif reason is not None:
             raise TaskError(f"{reason}\ncorrect it, and start the run with {option('fresh', 'fresh=True')}")

@@ -74,7 +74,8 @@ def _torch() -> str:
         "r._register_out_of_tree_handlers();"
         "from torch.distributed.elastic.rendezvous.api import rendezvous_handler_registry as h;"
         "assert 'cerebro' in h._registry, 'the rendezvous backend is not registered: install this package';"
-        "print(torch.__version__, 'with', torch.cuda.device_count(), 'GPUs')"
+        "from cerebro_elastic.system.devices import count_here, hardware_here as name;"
+        "print(torch.__version__, f'with {count_here()} of {name()}' if count_here() else 'on the CPU')"
     )
     process = subprocess.run([*PYTHON, "-c", code], capture_output=True, text=True, check=False)
     if process.returncode:

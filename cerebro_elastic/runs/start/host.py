@@ -21,12 +21,13 @@ from cerebro_elastic.core.history.keys import Keys
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CerebroError, RunError, StoreRefused
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.recipes.fields import NodeRange
+from cerebro_elastic.recipes.fields import MOST_NODES, NodeRange
 from cerebro_elastic.runs.attach import known_spec, with_key
 from cerebro_elastic.runs.folder import RunFolder, etcd_folder, run_folder
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.imports import SharedImports
-from cerebro_elastic.runs.start.join import join_as, node_names
+from cerebro_elastic.runs.start.join import join_as
+from cerebro_elastic.runs.start.machine import accelerators_of
 from cerebro_elastic.runs.start.participate import present
 from cerebro_elastic.runs.start.preflight import preflight
 from cerebro_elastic.runs.start.prepare_run import check_same, ended_in, gone_on, new_spec
@@ -60,7 +61,7 @@ def host(
     *,
     run_id: str | None = None,
     hosts: NodeRange | None = None,
-    nodes: int = 1,
+    nodes: int | None = None,
     home: str | Path | None = None,
     store: StoreSettings | None = None,
     grace: float = GRACE,
@@ -76,8 +77,9 @@ def host(
         recipe: A YAML file, a mapping, or a recipe.
         run_id: The run's id, by default the recipe's name.
         hosts: How many such machines take part, at least and at most. Together with ``nodes`` it replaces the
-            recipe's ``nodes``.
-        nodes: Number of nodes of this machine.
+            recipe's ``nodes``; without them, a run begins with as many nodes and uses all that come.
+        nodes: Number of nodes of this machine. By default one for each accelerator, or for each
+            ``node.ranks`` of them; one without any.
         home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
         store: The run's etcd, by default the recipe's. It is waited for.
         grace: Seconds that the nodes have to leave when they are stopped.
@@ -89,43 +91,54 @@ def host(
     Raises:
         CerebroError: The recipe, the data or this machine are wrong.
     """
-    check_count(nodes)
+    if nodes is not None:
+        check_count(nodes)
     # At once: the recipe's gangs may need as many.
-    checked = load_recipe(recipe, **({} if hosts is None else {"nodes": hosts.times(nodes)}))
+    checked = load_recipe(recipe, **({} if hosts is None else {"nodes": nodes_of_hosts(hosts, nodes)}))
     if store is None:
         store = StoreSettings.at(_etcd_of(checked))
     folder = run_folder(checked.name if run_id is None else run_id, home)
     watcher = watcher or Watcher()
-    check_part(checked, nodes)  # before anything is opened; joining gives its notes
-    if os.path.lexists(folder.path):
-        check_own(folder.path)
-    if folder.history.exists() and not folder.is_locked():
-        ended = ended_in(folder)
-        try:
-            _check_own(folder, checked, ended=ended)
-        except CerebroError:
-            _report_end(store, folder, home, ended=False)
-            raise
-        if ended and gone_on(folder, with_key(store, folder.run, home)) is None:
-            watcher.say(ENDED.format(run=folder.run))
-            _report_end(store, folder, home, ended=True)
-            return RunResult(folder)
-    waiting = _WaitingLog(watcher.say)
-    _await(store, folder, PATIENCE, waiting)
-    # The etcd's server has made the key by now.
-    store = with_key(store, folder.run, home)
-    patient = RetryingStore(EtcdStore(store), PATIENCE, waiting)
-    with closing(patient), present(Record(patient, folder.run)), imports or SharedImports() as imports:
-        _open(patient, store, folder, checked, reuse, watcher, imports)
-        store = with_key(store, folder.run, home)  # perhaps of another host, in a folder that all see
-        record = Record(patient, folder.run, store.run_key)
-        record.check_signed(store.trusted)
-        check_hosts_recipe(known_spec(record, store), checked)
-        if record.ended():
-            watcher.say(ENDED.format(run=folder.run))
-            return RunResult(folder, store)
-        names = node_names(nodes)
-        return join_as(names, folder.run, store, home=home, grace=grace, watcher=watcher, imports=imports)
+    with imports or SharedImports() as imports:
+        accelerators = accelerators_of(checked, imports.agents)
+        part = accelerators.nodes_of(checked) if nodes is None else nodes
+        check_part(checked, part, accelerators)  # before anything is opened; joining gives its notes
+        if os.path.lexists(folder.path):
+            check_own(folder.path)
+        if folder.history.exists() and not folder.is_locked():
+            ended = ended_in(folder)
+            try:
+                _check_own(folder, checked, ended=ended)
+            except CerebroError:
+                _report_end(store, folder, home, ended=False)
+                raise
+            if ended and gone_on(folder, with_key(store, folder.run, home)) is None:
+                watcher.say(ENDED.format(run=folder.run))
+                _report_end(store, folder, home, ended=True)
+                return RunResult(folder)
+        waiting = _WaitingLog(watcher.say)
+        _await(store, folder, PATIENCE, waiting)
+        # The etcd's server has made the key by now.
+        store = with_key(store, folder.run, home)
+        patient = RetryingStore(EtcdStore(store), PATIENCE, waiting)
+        with closing(patient), present(Record(patient, folder.run)):
+            _open(patient, store, folder, checked, reuse, watcher, imports)
+            store = with_key(store, folder.run, home)  # perhaps of another host, in a folder that all see
+            record = Record(patient, folder.run, store.run_key)
+            record.check_signed(store.trusted)
+            check_hosts_recipe(known_spec(record, store), checked)
+            if record.ended():
+                watcher.say(ENDED.format(run=folder.run))
+                return RunResult(folder, store)
+            return join_as(
+                part, None, folder.run, store, home=home, grace=grace, watcher=watcher, imports=imports
+            )
+
+
+def nodes_of_hosts(hosts: NodeRange, nodes: int | None) -> str:
+    """As a recipe's ``nodes``: for these hosts with ``nodes`` nodes each, or for all that come if each
+    has as many as it has devices."""
+    return str(NodeRange(hosts.min, MOST_NODES)) if nodes is None else hosts.times(nodes)
 
 
 def _etcd_of(recipe: Recipe) -> str:
@@ -210,6 +223,8 @@ def _open(
             _check_new(folder)
             env = imports.load(recipe, folder, watcher.say)
             reusable = noting(folder, looks(reuse, folder), watcher.say)
+            if recipe.nodes.auto:  # for each host another number
+                recipe = load_recipe(recipe, nodes=nodes_of_hosts(NodeRange(1, 1), None))
             spec = new_spec(folder, recipe, watcher, partial(preflight, env=env), reusable)
             key = settings.run_key
             if key is not None:

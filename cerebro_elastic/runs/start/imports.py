@@ -43,6 +43,11 @@ class SharedImports:
         for server in self._servers:
             server.close()
 
+    @property
+    def agents(self) -> Mapping[str, str]:
+        """The environment of a process that is a fork with torch, before or after ``load``."""
+        return {SOCKET: self._servers[0].path} if self._servers else {}
+
     def load(self, recipe: Recipe, folder: RunFolder, say: Callable[[str], None]) -> Mapping[str, str]:
         """Have the server import what the recipe needs, too, on the first call.
 

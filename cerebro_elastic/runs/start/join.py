@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.agents import LocalAgents
 from cerebro_elastic.runs.start.imports import SharedImports
+from cerebro_elastic.runs.start.machine import accelerators_of
 from cerebro_elastic.runs.start.participate import present, publish_endpoint, take_part
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.runs.start.room import check_count, check_part
@@ -44,7 +45,7 @@ def join(
     home: str | Path | None = None,
     store: StoreSettings | None = None,
     name: str | None = None,
-    nodes: int = 1,
+    nodes: int | None = None,
     grace: float = GRACE,
     watcher: Watcher | None = None,
 ) -> RunResult:
@@ -58,7 +59,9 @@ def join(
             nodes' logs, are written to a folder in it.
         store: The run's etcd, by default that of the run in ``home``.
         name: The node's name, by default the host's with a random suffix.
-        nodes: Number of nodes of this machine; they share its GPUs and are numbered behind ``name``.
+        nodes: Number of nodes of this machine; they share its accelerators and are numbered behind
+            ``name``. By default there is one for each accelerator, or for each ``node.ranks`` of them;
+            one without any.
         grace: Seconds that the nodes have to leave when they are stopped.
         watcher: It gets lines of text and the run's state, as the command line shows them.
 
@@ -74,9 +77,11 @@ def join(
         'live'
     """
     watcher = watcher or Watcher()
+    if nodes is not None:
+        check_count(nodes)
     run_id, settings = Run.open(run, home=home, store=store).live_place()
     with record_in(settings, run_id) as record, present(record):
-        return join_as(node_names(nodes, name), run_id, settings, home=home, grace=grace, watcher=watcher)
+        return join_as(nodes, name, run_id, settings, home=home, grace=grace, watcher=watcher)
 
 
 def node_names(nodes: int, name: str | None = None) -> list[str]:
@@ -87,7 +92,8 @@ def node_names(nodes: int, name: str | None = None) -> list[str]:
 
 
 def join_as(
-    names: Sequence[str],
+    nodes: int | None,
+    name: str | None,
     run_id: str,
     settings: StoreSettings,
     *,
@@ -96,25 +102,27 @@ def join_as(
     watcher: Watcher,
     imports: SharedImports | None = None,
 ) -> RunResult:
-    """``join`` with nodes of these names. ``imports`` have begun; by default new ones are begun here."""
-    name = names[0]
+    """``join``. ``imports`` have begun; by default new ones are begun here."""
     with ExitStack() as stack:
+        imports = stack.enter_context(imports or SharedImports())
         record, spec = stack.enter_context(live_run(run_id, settings))
         check_compatible(spec, package=True)
+        recipe = spec.load_recipe()
+        accelerators = accelerators_of(recipe, imports.agents)
+        names = node_names(accelerators.nodes_of(recipe) if nodes is None else nodes, name)
         for node in names:
             _check(record, spec, node)
         _check_files(spec)
-        folder = stack.enter_context(own_folder(spec, name, home))
+        folder = stack.enter_context(own_folder(spec, names[0], home))
         _check_folder(folder, spec)
         _check_data(spec)
-        recipe = spec.load_recipe()
-        for note in check_part(recipe, len(names)):
+        for note in check_part(recipe, len(names), accelerators):
             watcher.say(f"note: {note}")
         write_spec(folder, spec)
         if settings.run_key is not None:
             settings = replace(settings, run_key=settings.run_key.kept_in(folder.key))
         stack.enter_context(publish_endpoint(folder, settings))
-        env = stack.enter_context(imports or SharedImports()).load(recipe, folder, watcher.say)
+        env = imports.load(recipe, folder, watcher.say)
 
         def stop_condition(agents: LocalAgents, _events: list[Event], _state: State) -> None:
             if agents.left:
@@ -122,8 +130,11 @@ def join_as(
             if agents.gone and not agents.saw_the_end:
                 raise RunError(f"this machine cannot be a node of the run: {agents.last_error()}")
 
-        nodes_text = ", ".join(names)
-        watcher.say(f"joining run {spec.plan.run!r} as {nodes_text} (its imports take a few seconds)")
+        nodes_text, where = ", ".join(names), accelerators.text(len(names), recipe.node.ranks)
+        watcher.say(
+            f"joining run {spec.plan.run!r} as {nodes_text}{where and ' '}{where} (its imports take a few "
+            "seconds)"
+        )
         try:
             take_part(
                 record,
@@ -136,6 +147,7 @@ def join_as(
                 grace=grace,
                 watcher=watcher,
                 env=env,
+                accelerators=accelerators,
             )
         except NodesLeft:
             watcher.say(f"{nodes_text} left the run")

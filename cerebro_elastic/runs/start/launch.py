@@ -29,6 +29,7 @@ from cerebro_elastic.runs.results.test_set import measure_winner
 from cerebro_elastic.runs.start.agents import LocalAgents, NodeHealthCheck
 from cerebro_elastic.runs.start.background_check import BackgroundCheck
 from cerebro_elastic.runs.start.imports import SharedImports
+from cerebro_elastic.runs.start.machine import Accelerators, accelerators_of
 from cerebro_elastic.runs.start.participate import present, publish_endpoint, take_part
 from cerebro_elastic.runs.start.prepare_run import (
     check_code,
@@ -47,7 +48,7 @@ from cerebro_elastic.runs.start.prepare_run import (
 )
 from cerebro_elastic.runs.start.project import keep_project
 from cerebro_elastic.runs.start.reuse import Reuse, delete_all_but_reused, looks, noting
-from cerebro_elastic.runs.start.room import check_room, places_here
+from cerebro_elastic.runs.start.room import check_room, cores_here
 from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
@@ -131,8 +132,10 @@ class Launch:
     def _run(self, watcher: Watcher, imports: SharedImports | None) -> CallbackCaller:
         """Run what is left of the run. Returns the caller of the callbacks, for the run's end."""
         folder = self.folder
-        notes = check_room(self.recipe, self.recipe.nodes.min, *places_here())
-        spec = None if self.fresh else old_spec(folder, self.recipe)
+        recipe = self.recipe
+        if recipe.nodes.auto and not self.fresh and folder.spec.exists():
+            recipe = load_recipe(recipe, nodes=folder.read_spec().recipe["nodes"])
+        spec = None if self.fresh else old_spec(folder, recipe)
         state = state_in(folder) if spec is not None else State()
         if self.extended is not None:
             check_extendable(folder, state, self.extended)
@@ -149,27 +152,32 @@ class Launch:
             check_code(spec, state, self.agrees, self.retried)
         if self.store is not None:
             check_store(self.store, folder.run, known=spec is not None)
-        for note in notes:
-            watcher.say(f"note: {note}")
         with ExitStack() as stack:
+            imports = stack.enter_context(imports or SharedImports())
+            accelerators = accelerators_of(recipe, imports.agents)
+            if recipe.nodes.auto:
+                recipe = load_recipe(recipe, nodes=accelerators.nodes_of(recipe))
+            for note in check_room(recipe, recipe.nodes.min, cores_here(), accelerators):
+                watcher.say(f"note: {note}")
             delete_former = stack.enter_context(folder.emptied()) if self.fresh else None
-            env = stack.enter_context(imports or SharedImports()).load(self.recipe, folder, watcher.say)
+            env = imports.load(recipe, folder, watcher.say)
             journal = Journal(folder.history)
             # While the imports go on, which the preflight waits for.
             settings = self._store_settings(stack, watcher)
             of_host = {**env, "CEREBRO_CACHE": str(folder.cache)}  # as the ranks here have it
-            check = stack.enter_context(BackgroundCheck(folder, watcher.say, of_host))
+            elsewhere = bool(accelerators.names)
+            check = stack.enter_context(BackgroundCheck(folder, watcher.say, of_host, elsewhere=elsewhere))
             former = RunFolder(folder.former) if self.fresh else None
             reusable = noting(folder, self.reuse, watcher.say, former)
             if spec is None:
-                spec = new_spec(folder, self.recipe, watcher, check.preflight, reusable)
+                spec = new_spec(folder, recipe, watcher, check.preflight, reusable)
             elif spec.recipe.get("checkpoints") is not None:
                 claim(spec.storage, folder)  # it may have been moved
             if delete_former is not None:
                 self._delete_elsewhere(spec, watcher)
                 delete_former()
             caller = CallbackCaller(self.callbacks, folder.history)
-            self._take_part(spec, settings, journal, caller.watching(watcher), check, env)
+            self._take_part(spec, settings, journal, caller.watching(watcher), check, env, accelerators)
         if self.study is not None:
             tell(self.study, RunResult(folder).study())
         return caller
@@ -207,16 +215,19 @@ class Launch:
         watcher: Watcher,
         check: BackgroundCheck,
         env: Mapping[str, str],
+        accelerators: Accelerators,
     ) -> None:
         """Open the run in its store, unless it is open, and take part in it to its end."""
         folder, recipe = self.folder, spec.load_recipe()
+        where = accelerators.text(recipe.nodes.min, recipe.node.ranks)
+        starting = f"starting {counted(recipe.nodes.min, 'node')}{where and ' '}{where}"
         with ExitStack() as stack:
             stack.enter_context(publish_endpoint(folder, settings))
             record = stack.enter_context(record_in(settings, folder.run))
             if self.store is not None:
                 stack.enter_context(present(record))
             if _open(record, spec, journal):
-                watcher.say(f"starting {counted(recipe.nodes.min, 'node')}")
+                watcher.say(starting)
             else:
                 operator, retried = OperatorLedger(record), self.retried
                 spec = recheck(spec, recipe, record.state(), watcher, check.preflight, retried)
@@ -228,7 +239,7 @@ class Launch:
                 operator.release_nodes()
                 for name in retried:
                     operator.resume(name, tried_again(self.by))
-                watcher.say(f"starting {counted(recipe.nodes.min, 'node')} again")
+                watcher.say(f"again {starting}")
             if not settings.loopback:
                 watcher.say(f"other machines join by: {_join_command(folder, settings)}")
 
@@ -249,6 +260,7 @@ class Launch:
                 grace=self.grace,
                 watcher=watcher,
                 env=env,
+                accelerators=accelerators,
             )
             measure_winner(record, folder, journal, watcher, env)
 
@@ -277,7 +289,7 @@ def _open(record: Record, spec: Spec, journal: Journal) -> bool:
             f"{option('fresh', 'fresh=True')}"
         )
     begins, known = OperatorLedger(record).open_run(spec), record.spec()
-    if known is None or replace(known, code=spec.code) not in specs_of(spec)[-2:]:
+    if known is None or replace(known, code=spec.code, differing=spec.differing) not in specs_of(spec)[-2:]:
         raise RunError(
             f"the store at hand already has a run {record.keys.run!r} that was started elsewhere; "
             f"choose another id with {option('run-id')}"

@@ -14,6 +14,7 @@ from cerebro_elastic.core.model.codec import decode, encode
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CheckpointError, RunError
+from cerebro_elastic.system.devices import CPU
 from cerebro_elastic.system.subprocess_call import call, serve
 from cerebro_elastic.system.words import counted
 
@@ -99,7 +100,7 @@ def _readers(spec: Spec, configs: list[Config], epochs: int) -> Iterator[str]:
     points = representative_configs([config.hparams for config in configs], len(configs))
     for point in points:
         name = next(config.id for config in configs if config.hparams == point)
-        jobs = small_jobs(task, recipe, spec.data, point, _BATCHES)
+        jobs = small_jobs(task, recipe, spec.data, point, _BATCHES, CPU)
         first = [replace(job, epochs=spec.plan.epochs) for job in jobs if job.unit.epoch == 0]
         for text in task.length_readers(first, rows, epochs):
             yield f"{name}: {text}"

@@ -24,6 +24,7 @@ from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.logging.loggers import Loggers
 from cerebro_elastic.runs.reusable import read_reusable
 from cerebro_elastic.runs.start.agents import LocalAgents
+from cerebro_elastic.runs.start.machine import Accelerators
 from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.runs.versions import on_record
 from cerebro_elastic.store.client.base import Put
@@ -54,13 +55,15 @@ def take_part(
     grace: float,
     watcher: Watcher,
     env: Mapping[str, str],
+    accelerators: Accelerators,
 ) -> None:
     """Take part until the run has ended: with nodes of these ``names``, which are kept working, and as its
     leader whenever elected.
 
     The stop condition is called after each event and about twice a second; this machine stops taking part
     when it raises, and on Ctrl-C and SIGTERM. The ``journal`` also records what the nodes do while they are
-    stopped. The nodes have ``grace`` seconds to leave, and ``env`` in their environment.
+    stopped. The nodes have ``grace`` seconds to leave and ``env`` in their environment, and share the
+    ``accelerators``.
     """
     recipe = spec.load_recipe()
     agents = LocalAgents(
@@ -69,6 +72,7 @@ def take_part(
         settings,
         names,
         ranks=recipe.node.ranks,
+        accelerators=accelerators,
         grace=grace,
         since=record.now(),
         say=watcher.say,

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,8 @@ class PreflightResult:
     recipe's folder or, elsewhere, by its path."""
     notes: Sequence[str] = ()
     """What people should know of the first batch."""
+    differing: Mapping[str, str] = field(default_factory=dict)
+    """``Spec.differing``."""
     probe: str = ""
     """The name of a file that the preflight has left in ``checkpoints``: another process must see it."""
 
@@ -148,8 +150,8 @@ def check(
     loader = loader_settings(recipe)
     _check_loggers(recipe)
     for point in hparams:
-        check_hparams(task, loader.dataset, point)
-    of_task = [task_hparams(task, loader.dataset, point) for point in hparams]
+        check_hparams(task, loader, point)
+    of_task = [task_hparams(task, loader, point) for point in hparams]
     folders: dict[str, Sequence[str]] = {}
     if isinstance(task, ReadsFiles) and of_task:
         domains = flattened(recipe.search.space).items()
@@ -179,13 +181,19 @@ def check(
     if recipe.search.start is not None and Strategy() in allowed:
         # In a grid the first and the last config differ in every value.
         check_start(recipe, [*hparams[:1], *hparams[1:][-1:]], data, manifest)
+    differing: Mapping[str, str] = {}
+    if loader.calls_user:
+        from cerebro_elastic.runs.exactness.made_twice import differing_of
+
+        differing = differing_of(recipe, hparams[0] if hparams else {}, data, manifest)
     return PreflightResult(
         data=data,
         data_digest=manifest.digest,
         partitions=len(manifest.train),
         validations=validations(recipe, manifest) if task.evaluates else 0,
         code=code_of(recipe.root) | digests_in(folders, recipe.root),
-        notes=_moved_by_folds(recipe, manifest),
+        notes=[*_moved_by_folds(recipe, manifest), *differing.values()],
+        differing=differing,
     )
 
 
@@ -382,7 +390,7 @@ def check_start(recipe: Recipe, points: Sequence[HParams], data: str, manifest: 
     plan = Plan("preflight", len(manifest.train), recipe.epochs, seed=recipe.seed, start=start)
     spec = spec_without_run(recipe, plan, data, manifest.digest)
     with Scratch("check") as scratch:
-        runner = UnitRunner(spec, scratch.path)
+        runner = UnitRunner(spec, scratch.path, "cpu")
         runner.use_threads()
         for point in points:
             config = born(Config("c0000", point, parent=start))

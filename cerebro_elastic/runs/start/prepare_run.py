@@ -21,7 +21,7 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Plan, Spec, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import CerebroError, DataError, RecipeError, RunError
-from cerebro_elastic.recipes import Recipe, differences
+from cerebro_elastic.recipes import Recipe, differences, load_recipe
 from cerebro_elastic.runs.attach import record_in
 from cerebro_elastic.runs.folder import RunFolder, how_to_retry
 from cerebro_elastic.runs.from_recipe import first_hparams, make_search, plan_of
@@ -69,8 +69,10 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
 
 def check_same(spec: Spec, recipe: Recipe, what: str, advice: str) -> None:
     """Raise ``RunError`` unless ``recipe`` is that of the run ``spec``, apart from what a warm start has
-    replaced. The recipe from before an extension is the run's, too. The message begins with ``what``, and
-    ends with the ``advice``."""
+    replaced. The recipe from before an extension is the run's, too, and ``nodes: auto`` is any number. The
+    message begins with ``what``, and ends with the ``advice``."""
+    if recipe.nodes.auto:
+        recipe = load_recipe(recipe, nodes=spec.recipe["nodes"])
     if recipe.digest in (spec.recipe_digest, *(extension.digest_before for extension in spec.extensions)):
         return
     lines = differences(spec.recipe, recipe.resolved())
@@ -202,6 +204,7 @@ def new_spec(
         code=digests,
         storage=_storage(recipe, folder),
         version=__version__,
+        differing=checked.differing,
     )
     with claimed(spec.storage, folder) if recipe.checkpoints is not None else nullcontext():
         spec = with_reusable(spec, recipe, keep_project(folder, recipe, digests))
@@ -361,6 +364,12 @@ def recheck(
             f"{spec.data_digest}: restore them, or start a new run with another {option('run-id')}"
         )
     changed = sorted(name for name in {*code, *spec.code} if code.get(name) != spec.code.get(name))
+    if changed and (new := checked.differing.keys() - spec.differing.keys()):
+        raise RunError(
+            f"{', '.join(changed)} is not as it was when the run began, and what it had kept for all epochs "
+            f"differs now: {'; '.join(checked.differing[name] for name in sorted(new))}; restore it, or "
+            f"start a new run with another {option('run-id')}"
+        )
     if changed:
         texts = [f"{name} ({_short(spec.code, name)} then, {_short(code, name)} now)" for name in changed]
         watcher.say(

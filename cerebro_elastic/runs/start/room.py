@@ -7,7 +7,7 @@ import os
 from cerebro_elastic.errors import RecipeError, RunError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.fields import MOST_NODES
-from cerebro_elastic.runs.start.agents import visible_devices
+from cerebro_elastic.runs.start.machine import Accelerators
 from cerebro_elastic.system.words import counted, option
 
 _PER_CORE = 16
@@ -20,35 +20,38 @@ def check_count(nodes: int) -> None:
         raise RunError(f"{option('nodes')} is {nodes}: a machine has from 1 to {MOST_NODES} nodes")
 
 
-def check_part(recipe: Recipe, nodes: int) -> list[str]:
-    """As ``check_room``, for a machine that takes part in a run with ``nodes`` that its command names."""
+def check_part(recipe: Recipe, nodes: int, accelerators: Accelerators) -> list[str]:
+    """As ``check_room``, for a machine that takes part in a run with ``nodes`` of its own."""
     check_count(nodes)
-    notes = check_room(recipe, nodes, *places_here(), given=option("nodes"))
-    return [note for note in notes if "share" in note]
+    notes = check_room(recipe, nodes, cores_here(), accelerators, given=option("nodes"))
+    return [note for note in notes if "no partition" not in note]
 
 
-def places_here() -> tuple[int, int]:
-    """The cores and the GPUs that this process may use."""
-    return len(os.sched_getaffinity(0)), len(visible_devices())
+def cores_here() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
-def check_room(recipe: Recipe, nodes: int, cores: int, gpus: int, given: str | None = None) -> list[str]:
-    """Compare the processes of this machine's ``nodes`` with its cores and GPUs.
+def check_room(
+    recipe: Recipe, nodes: int, cores: int, accelerators: Accelerators, given: str | None = None
+) -> list[str]:
+    """Compare the processes of this machine's ``nodes`` with its cores and accelerators.
 
     Args:
         recipe: The run's recipe.
         nodes: The number of nodes of this machine.
         cores: Its cores.
-        gpus: Its GPUs.
+        accelerators: Its accelerators.
         given: The option that names ``nodes``; by default the recipe does.
 
     Returns:
-        Notes for the user: nodes that share cores, and nodes for which there is no partition.
+        Notes for the user: nodes that share cores, devices that are left idle, nodes without a partition.
 
     Raises:
         RecipeError: There are more than the machine can run.
     """
-    places = max(cores, gpus)
+    accelerators.check(nodes, recipe)
+    places = max(cores, len(accelerators.names))
     ranks, workers = nodes * recipe.node.ranks, recipe.data.workers
     processes = ranks * (1 + workers)
     if processes > _PER_CORE * places:
@@ -64,6 +67,12 @@ def check_room(recipe: Recipe, nodes: int, cores: int, gpus: int, given: str | N
     if ranks > places:
         sharing = counted(nodes, "node") if ranks == nodes else counted(ranks, "rank")
         notes.append(f"{sharing} share {counted(cores, 'core')}, so each trains more slowly")
+    if idle := accelerators.idle(nodes, recipe.node.ranks):
+        total = len(accelerators.names)
+        where = given or "`nodes`"
+        notes.append(
+            f"{idle} of {total} accelerators have no node: {where} leaves them idle, `auto` does not"
+        )
     homes = recipe.data.partitions * recipe.replicas * recipe.gang
     if recipe.data.url is None and nodes > homes:
         notes.append(

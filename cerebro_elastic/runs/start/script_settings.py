@@ -135,8 +135,8 @@ def _of_torch() -> dict[str, str]:
         return {}
     from cerebro_elastic.training.torch_settings import SETTINGS
 
-    carried = [setting for setting in SETTINGS if setting.carried and setting.name not in _OF_NODES]
-    return {setting.name: repr(setting.get()) for setting in carried}
+    compared = [setting for setting in SETTINGS if setting.refused and setting.name not in _OF_NODES]
+    return {setting.name: repr(setting.get()) for setting in compared}
 
 
 def _is_cache(name: str, text: str) -> bool:

@@ -71,7 +71,7 @@ def _serve(path: str, parent: int, modules: Sequence[str]) -> Request:
 
 def _load(modules: Sequence[str], root: str = "") -> str | None:
     """Import the modules. One that cannot be imported is left to those that need it: they report why. Returns
-    why forks cannot use CUDA, if so."""
+    why forks cannot use accelerators, if so."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a module may start a process and wait for it
     gc.disable()  # collections would take time, and find nothing
     search_path = list(sys.path)
@@ -85,7 +85,7 @@ def _load(modules: Sequence[str], root: str = "") -> str | None:
     sys.path[:] = search_path
     gc.enable()
     gc.freeze()  # a collection in a child would copy the pages of all of it
-    spoilt = "an import has used CUDA" if _has_spoilt_cuda() else None
+    spoilt = "an import has used an accelerator" if _has_spoilt_accelerators() else None
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers report to their clients
     return spoilt
 
@@ -129,15 +129,20 @@ def _is_ours(connection: socket.socket) -> bool:
     return bool(user == os.getuid())
 
 
-def _has_spoilt_cuda() -> bool:
-    """Whether a fork could not use CUDA: an import has used it, perhaps only to count devices. Only a fork
-    knows."""
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is None:
+def _has_spoilt_accelerators() -> bool:
+    """Whether a fork could not use accelerators: an import has used them, perhaps only to count them. Only a
+    fork knows. Each maker's module of torch has the function."""
+    modules = vars(sys.modules.get("torch", object)).values()
+    asked = [
+        getattr(module, "__dict__", {})["_is_in_bad_fork"]
+        for module in modules
+        if "_is_in_bad_fork" in getattr(module, "__dict__", {})  # torch.ops would make up an attribute
+    ]
+    if not asked:
         return False
     child = os.fork()
     if child == 0:
-        os._exit(int(cuda._is_in_bad_fork()))
+        os._exit(int(any(check() for check in asked)))
     return os.waitpid(child, 0)[1] != 0
 
 

@@ -34,9 +34,7 @@ class Decoder:
         at_setup: The objects that are there, by path.
         device: Where tensors go that were on an accelerator.
         known: Objects by the names that the encoder had for them.
-        classes: The classes that instances can be made of, by their full names.
         marks: Names of attributes to leave alone.
-        as_new: Whether the objects become what they were when they were made.
     """
 
     def __init__(
@@ -44,16 +42,11 @@ class Decoder:
         at_setup: ObjectIndex,
         device: torch.device,
         known: Mapping[str, Any] | None = None,
-        classes: Mapping[str, type] | None = None,
         marks: frozenset[str] = frozenset(),
-        *,
-        as_new: bool = False,
     ) -> None:
         self.device = device
-        self.as_new = as_new
         self._at_setup = at_setup
         self._known = known or {}
-        self._classes = classes or {}
         self._marks = marks
         self._decoded: dict[str, Any] = {}
 
@@ -102,7 +95,7 @@ class Decoder:
         name, kind = tree["type"], type(present)
         if name_of(kind) == name:
             return kind
-        if (found := makeable(name, self._classes)) is None:
+        if (found := makeable(name)) is None:
             raise NotSerializable(f"was a {name}, is now a {name_of(kind)}")
         return found
 
@@ -129,29 +122,47 @@ class Decoder:
             table = buffers_of(module.get_submodule(at))
             for name, buffer in buffers.items():
                 table[name] = buffer if buffer is None else into(table.get(name), buffer.to(self.device))
-        for at, part in module.named_modules():
-            saved = tree["attributes"].get(at, {})
-            self.attributes(part, own(part), saved, f"{path}/{at}" if at else path, lenient=lenient)
+        parts = list(module.named_modules())  # the hash of a torchmetric depends on its state
+        for at, part in parts:
+            where = f"{path}/{at}" if at else path
+            if at not in tree["attributes"]:
+                raise NotSerializable(f"has the part {at}, which was not there")
+            self.attributes(part, own(part), tree["attributes"][at], where, lenient=lenient)
 
     def attributes(
         self, owner: object, own: Mapping[str, Any], tree: Tree, path: str = "", *, lenient: bool = False
     ) -> None:
         """Restore what ``Encoder.attributes`` has encoded, and remove the other names of ``own``, the present
-        attributes."""
-        for name in own.keys() - tree.keys() - self._marks:
-            _remove(owner, name)
-        for name, value in tree.items():
-            stays = type(value) is dict and value.get(TAG) == OPAQUE.name and "born" not in value
-            if stays and name in own:
-                continue
+        attributes. No code of the user's runs."""
+        restored = self.own(own, tree, path, lenient=lenient)
+        for name in own.keys() - restored.keys() - self._marks:
+            del vars(owner)[name]
+        for name, value in restored.items():
+            if name not in own or own[name] is not value:
+                vars(owner)[name] = value
+
+    def own(
+        self,
+        present: Mapping[str, Any],
+        trees: Mapping[str, Tree],
+        path: str,
+        *,
+        lenient: bool = False,
+    ) -> dict[str, Any]:
+        """The attributes of which ``Encoder.attributes`` has made ``trees``; what was left out is as at
+        ``present``, or is missing."""
+        restored = {}
+        for name, tree in trees.items():
+            stays = type(tree) is dict and tree.get(TAG) == OPAQUE.name and "born" not in tree
             try:
-                restored = self.value(value, f"{path}/{name}")
+                if not (stays and name in present):
+                    restored[name] = self.value(tree, f"{path}/{name}")
             except NotSerializable as exc:
-                if lenient or stays:
-                    continue
-                raise NotSerializable(f"{name!r}: {exc}") from None
-            if name not in own or own[name] is not restored:
-                _set(owner, name, restored)
+                if not (lenient or stays):
+                    raise NotSerializable(f"{name!r}: {exc}") from None
+            if name not in restored and name in present:
+                restored[name] = present[name]
+        return restored
 
     def _tagged(self, tree: Tree, path: str) -> Any:
         tag, content = tree[TAG], tree.get("value")
@@ -200,18 +211,3 @@ class Decoder:
         value = viewed(holder, view)
         same = isinstance(present, Tensor | np.ndarray) and same_memory(present, value)
         return present if same else value
-
-
-def _set(owner: object, name: str, value: Any) -> None:
-    """Set an attribute without running code of the user's."""
-    if isinstance(owner, type):
-        type.__setattr__(owner, name, value)
-    else:
-        vars(owner)[name] = value
-
-
-def _remove(owner: object, name: str) -> None:
-    if isinstance(owner, type):
-        type.__delattr__(owner, name)
-    else:
-        del vars(owner)[name]

@@ -14,6 +14,7 @@ from cerebro_elastic.system.torch_internals import (
     non_persistent_buffers_of,
     version_of,
 )
+from cerebro_elastic.training.objects.constant import token
 from cerebro_elastic.training.objects.kinds import (
     KNOWN,
     LEAVES,
@@ -27,7 +28,6 @@ from cerebro_elastic.training.objects.kinds import (
     name_of,
 )
 from cerebro_elastic.training.objects.object_index import MemoryIndex, ObjectIndex
-from cerebro_elastic.training.objects.opaque import fingerprint
 from cerebro_elastic.training.objects.table import Rows, makeable, opaque
 
 
@@ -38,7 +38,6 @@ class Encoder:
         known: Objects that are carried elsewhere, by name.
         at_setup: The objects that were there when the unit had been set up.
         marks: Names of attributes to pass over.
-        classes: The classes that instances can be made of, by their full names.
         strict: Raise ``NotSerializable`` for opaque values.
     """
 
@@ -47,20 +46,21 @@ class Encoder:
         known: Mapping[str, object] | None = None,
         at_setup: ObjectIndex | None = None,
         marks: frozenset[str] = frozenset(),
-        classes: Mapping[str, type] | None = None,
         *,
         strict: bool = True,
     ) -> None:
         self.index = ObjectIndex()
         self.lost: list[tuple[str, Any]] = []
         """Path and value of objects that the next unit lacks at their path, and cannot make."""
+        self.left_out: dict[str, Any] = {}
+        """By path: the attributes that are left out because they hold such objects, with these."""
         self.memory = MemoryIndex()
         """The tensors and arrays that were met."""
-        self._classes = classes or {}
         self._at_setup = at_setup
         self._known = {id(value): name for name, value in (known or {}).items()}
         self._marks = marks
-        self._strict = strict
+        self.strict = strict
+        """Whether opaque values are refused."""
         self._rows = Rows()
         for name, value in (known or {}).items():
             if isinstance(value, Tensor):
@@ -118,9 +118,9 @@ class Encoder:
 
     def opaque(self, value: Any, path: str) -> Tree:
         """The tree of a value that is of no kind that can be carried."""
-        if self._strict:
+        if self.strict:
             raise NotSerializable(name_of(type(value)))
-        self.index.opaque[path] = None
+        self.index.opaque[path] = token(value)
         return opaque(value)
 
     def is_known(self, value: Any) -> bool:
@@ -131,44 +131,39 @@ class Encoder:
     def whole(self) -> Iterator[None]:
         """The block takes an object apart of which a part may mean nothing by itself: it gets all trees, or
         raises ``NotSerializable``."""
-        strict, self._strict = self._strict, True
+        strict, self.strict = self.strict, True
         try:
             with self._undone():
                 yield
         finally:
-            self._strict = strict
-
-    def take_fingerprints(self, paths: Iterable[str]) -> None:
-        """Of the opaque objects at these paths. To be called after the walk, which then knows all objects
-        that are carried: a fingerprint does not look into them."""
-        carried = {**self.index.paths, **self._known}
-        for path in paths:
-            self.index.opaque[path] = fingerprint(self.index.objects[path], carried)
-
-    def meets_at(self, paths: Mapping[int, str | None]) -> bool:
-        """Whether this walk would meet the objects of these ids at these paths, and so did the one at set-up:
-        ``None`` for those that it would not remember."""
-        met = self.index.paths
-        if any(met.get(number, path) != path for number, path in paths.items()):
-            return False
-        if self._at_setup is not None:
-            at_setup = self._at_setup.paths
-            if any(at_setup.get(number) != path for number, path in paths.items()):
-                return False
-        return self._known.keys().isdisjoint(paths)
+            self.strict = strict
+        """Whether opaque values are refused."""
 
     def attributes(self, own: Mapping[str, Any], path: str = "") -> dict[str, Tree]:
-        """The trees of an object's ``own`` attributes, by name."""
+        """The trees of an object's ``own`` attributes, by name. In place of one that cannot hop stands that
+        it stays as a constructor has made it."""
         trees = {}
         for name, value in own.items():
             if name in self._marks or made_by_compiler(name):
                 continue
+            where, lost = f"{path}/{name}", len(self.lost)
             try:
                 with self._undone():
-                    trees[name] = self.tree(value, f"{path}/{name}")
+                    trees[name] = self.tree(value, where)
+                    if len(self.lost) > lost:
+                        raise NotSerializable(name_of(type(self.lost[lost][1])))
             except NotSerializable:
                 trees[name] = opaque(value)
+                if self._at_setup is not None:
+                    self._leave_out(where, value)
         return trees
+
+    def _leave_out(self, path: str, value: Any) -> None:
+        assert self._at_setup is not None
+        if path in self._at_setup.opaque:
+            self.index.opaque[path] = token(value)
+        else:
+            self.left_out[path] = value
 
     def module(self, module: nn.Module, own: Callable[[Any], Mapping[str, Any]], path: str = "") -> Tree:
         """The tree of a module without its state dict.
@@ -217,7 +212,7 @@ class Encoder:
         """Note ``value`` if its tree cannot be decoded without an object that a constructor has made."""
         if type(tree) is not dict or TAG not in tree or tree[TAG] in REFERENCES:
             return
-        if "type" not in tree or makeable(tree["type"], self._classes) is None:
+        if "type" not in tree or makeable(tree["type"]) is None:
             self.lost.append((path, value))
 
     @contextmanager

@@ -13,26 +13,23 @@ tensors, numpy arrays, and lists, tuples and dicts of these. Any other is a *tag
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
-from types import FunctionType
 from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from cerebro_elastic.registry import is_users
+from cerebro_elastic.training.instances import attributes_of, set_attributes
 from cerebro_elastic.training.objects.object_index import MemoryIndex
 
 LEAVES = {type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.Size}
 """Types whose values have no parts and no identity."""
-
-CONSTANT = frozenset(("inspect", "logging", "re", "threading", "typing"))
-"""Modules whose objects do not affect training."""
 
 _PYTHON_CLASS = 1 << 9  # Py_TPFLAGS_HEAPTYPE: what an instance keeps is in its __dict__ and its slots
 
@@ -62,60 +59,23 @@ def is_simple(kind: type) -> bool:
 
 
 def is_made_empty(kind: type) -> bool:
-    """Whether an instance, or a value, of a class of the user's can be made without its constructor."""
-    if issubclass(kind, nn.Module):
+    """Whether an instance, or a value, of a class can be made without its constructor. One with ``__del__``
+    may act on what a checkpoint says."""
+    if issubclass(kind, nn.Module) or hasattr(kind, "__del__"):
         return False
     return issubclass(kind, Enum | tuple | dict | list | set) or is_simple(kind)
 
 
-def slots_of(kind: type) -> list[str]:
-    """The names of all slots but ``__dict__`` and ``__weakref__``."""
-    names: list[str] = []
-    for base in kind.__mro__:
-        slots = vars(base).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if name in ("__dict__", "__weakref__"):
-                continue
-            private = name.startswith("__") and not name.endswith("__")
-            names.append(f"_{base.__name__.lstrip('_')}{name}" if private else name)
-    return names
-
-
-_OF_PROCESS = frozenset({"_original_object_hash"})
-"""Attributes that a library makes by ``hash``, which differs from process to process: that of a
-``GenerationConfig`` of transformers."""
-
-
-def attributes_of(value: object) -> dict[str, Any]:
-    """The attributes of an instance, by name; not those that hold in this process only."""
-    kept = {n: item for n, item in getattr(value, "__dict__", {}).items() if n not in _OF_PROCESS}
-    for name in slots_of(type(value)):
-        try:
-            kept[name] = object.__getattribute__(value, name)
-        except AttributeError:
-            continue
-    return kept
-
-
-def set_attributes(value: object, attributes: Mapping[str, Any]) -> None:
-    """Set these attributes of ``value`` and remove all others, without running its own code."""
-    slots = set(slots_of(type(value)))
-    for name in attributes_of(value).keys() - attributes.keys():
-        if name in slots:
-            object.__delattr__(value, name)
-        else:
-            del vars(value)[name]
-    for name, item in attributes.items():
-        if name in slots:
-            object.__setattr__(value, name, item)
-        else:
-            vars(value)[name] = item
-
-
-def has_state(function: FunctionType) -> bool:
-    """Whether a function keeps anything that may change."""
-    closes_over = set(function.__code__.co_freevars) - {"__class__"}
-    return bool(closes_over or function.__defaults__ or function.__kwdefaults__ or vars(function))
+def class_named(name: str) -> Any:
+    """The class of this full name, in a module that has been imported; ``None`` if there is none."""
+    parts = name.split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        found: Any = sys.modules.get(".".join(parts[:length]))
+        if found is not None:
+            for part in parts[length:]:
+                found = getattr(found, part, None)
+            return found if isinstance(found, type) else None
+    return None
 
 
 Tree: TypeAlias = Any
@@ -134,11 +94,13 @@ class Encodes(Protocol):
 
     memory: MemoryIndex
     lost: list[tuple[str, Any]]
+    strict: bool
 
     def tree(self, value: Any, path: str = "") -> Tree: ...
     def named(self, values: Mapping[str, Any], path: str) -> dict[str, Tree]: ...
     def items(self, values: Iterable[Any], path: str) -> list[Tree]: ...
     def parts(self, parts: Any, path: str) -> dict[str, Tree]: ...
+    def attributes(self, own: Mapping[str, Any], path: str = "") -> dict[str, Tree]: ...
     def module(self, module: nn.Module, own: Any, path: str = "") -> dict[str, Tree]: ...
     def opaque(self, value: Any, path: str) -> Tree: ...
     def is_known(self, value: Any) -> bool: ...
@@ -149,24 +111,14 @@ class Decodes(Protocol):
     """What a row may use of the walk that puts them together (``Decoder``)."""
 
     device: torch.device
-    as_new: bool
 
     def value(self, tree: Tree, path: str = "") -> Any: ...
     def named(self, trees: Mapping[str, Tree], path: str) -> dict[str, Any]: ...
     def parts(self, tree: Tree, path: str) -> Any: ...
+    def own(self, present: Mapping[str, Any], trees: Mapping[str, Tree], path: str) -> dict[str, Any]: ...
     def module(self, module: nn.Module, tree: Tree, own: Any, path: str = "") -> None: ...
     def class_of(self, tree: Tree, present: Any) -> Any: ...
     def keep(self, path: str, value: Any) -> Any: ...
-
-
-def nothing(_: Any) -> list[Any]:
-    """What a value refers to that does not change."""
-    return []
-
-
-def empty(kind: Any, _: Tree) -> Any:
-    """An empty value of a type. It runs no code of the user's."""
-    return kind.__new__(kind) if is_users(kind) else kind()
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,30 +133,29 @@ class Kind:
     """What a value consists of: a dict, a list, or another value. ``None``: this one is of another kind."""
     put: Callable[[Any, Any], object] = lambda *_: None
     """Gives a value its parts."""
-    make: Callable[[Any, Tree], Any] = empty
-    """Returns a value of a type that is to get its parts."""
+    make: Callable[[Any, Tree], Any] | None = None
+    """Returns a value of a type that is to get its parts; without it, no code of the class is run."""
     build: Callable[[Any, Any], Any] | None = None
     """Returns the value of a type that has these parts, in place of ``make`` and ``put``."""
     made: tuple[Any, ...] = ()
-    """The types of libraries that are made again; any other value was made by a constructor."""
+    """Types written in C whose values are made again by a call of the type."""
     options: Callable[[Any], dict[str, Any]] = lambda _: {}
     """What ``make`` needs of a value, as entries of its tree."""
-    type_of: Callable[[Any], Any] = type
-    """What a value was made by."""
     identity: bool = True
     """Whether it matters that two places hold the same object, and not an equal one."""
     attributes: bool = False
     """Whether the values may have attributes besides."""
-    watch: Callable[[Any], list[Any] | None] = lambda _: None
-    """The objects that a value refers to; ``None`` if it can change and still refer to the same ones."""
 
     def tree(self, value: Any, path: str, walk: Encodes) -> Tree | None:
         """The tree of ``value``; ``None`` if it is of another kind."""
         parts = self.parts(value)
         if parts is None:
             return None
-        tree = {TAG: self.name, "type": name_of(self.type_of(value)), **walk.parts(parts, path)}
-        tree |= self.options(value)
+        tree = {TAG: self.name, "type": name_of(type(value)), **walk.parts(parts, path)}
+        return self.with_attributes(tree | self.options(value), value, path, walk)
+
+    def with_attributes(self, tree: Tree, value: Any, path: str, walk: Encodes) -> Tree:
+        """The tree with the attributes that ``value`` has besides its parts."""
         if self.attributes and (attributes := attributes_of(value)):
             tree["attributes"] = walk.named(attributes, path)
         return tree
@@ -223,7 +174,12 @@ class Kind:
         """``present`` if it is of the type, else a new value that is to get its parts. Its parts may refer to
         it."""
         kind = walk.class_of(tree, present)
-        return walk.keep(path, present if type(present) is kind else self.make(kind, tree))
+        return walk.keep(path, present if type(present) is kind else self._empty(kind, tree))
+
+    def _empty(self, kind: Any, tree: Tree) -> Any:
+        if self.make is not None:
+            return self.make(kind, tree)
+        return kind() if kind in self.made else kind.__new__(kind)
 
 
 def of(*kinds: type) -> Callable[[type], bool]:

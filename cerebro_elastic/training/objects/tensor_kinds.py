@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
-from cerebro_elastic.checkpoint.tree import leaves_in
-from cerebro_elastic.registry import is_users
 from cerebro_elastic.system.torch_internals import MODULE_ATTRIBUTES, made_by_compiler
-from cerebro_elastic.training._torch_internals import HOOK_TABLES, OPTIMIZER_HOOK_TABLES, hooks_of
 from cerebro_elastic.training.objects.kinds import (
     SAME,
     TAG,
@@ -21,6 +17,7 @@ from cerebro_elastic.training.objects.kinds import (
     Decodes,
     Encodes,
     Kind,
+    NotSerializable,
     Tree,
     name_of,
     of,
@@ -28,25 +25,6 @@ from cerebro_elastic.training.objects.kinds import (
 from cerebro_elastic.training.objects.object_index import fits
 
 _NUMBERS = "biufc"
-
-
-def hooks_that_keep(
-    owners: Iterable[tuple[str, nn.Module | Tensor | Optimizer]],
-) -> dict[str, tuple[Any, ...]]:
-    """The hooks of the user's that the ``owners``, given by name, have in each of their tables."""
-    return {
-        f"{name}.{table}".lstrip("."): hooks
-        for name, owner in owners
-        for table in (OPTIMIZER_HOOK_TABLES if isinstance(owner, Optimizer) else HOOK_TABLES)
-        if (hooks := tuple(filter(_keeps, hooks_of(owner, table).values())))
-    }
-
-
-def _keeps(hook: Any) -> bool:
-    """Whether a hook is the user's: torch's own are made again with their owners."""
-    function = getattr(hook, "__func__", hook)
-    function = getattr(function, "func", function)  # of a partial
-    return is_users(function) or is_users(type(function))
 
 
 def own_attributes(part: nn.Module) -> dict[str, Any]:
@@ -109,8 +87,6 @@ class _Tensors(Kind):
             tree["trained"] = value.requires_grad
             if value.grad is not None:
                 tree["grad"] = walk.tree(value.grad, f"{path}/grad")
-            if hooks := hooks_that_keep([("", value)]):
-                tree["hooks"] = walk.named(hooks, f"{path}/hooks")
         return tree
 
     def value(self, present: Any, tree: Tree, path: str, walk: Decodes) -> Any:
@@ -127,24 +103,21 @@ class _Tensors(Kind):
         if "trained" in tree:
             value.requires_grad = tree["trained"]
             value.grad = walk.value(tree["grad"], f"{path}/grad") if "grad" in tree else None
-            walk.named(tree.get("hooks", {}), f"{path}/hooks")
         return value
 
 
 class _Modules(Kind):
-    """Modules that are no part of the model: with their gradients and what their hooks keep."""
+    """Modules that are no part of the model, with their gradients."""
 
     def tree(self, value: Any, path: str, walk: Encodes) -> Tree | None:
         inside = {"state": dict(value.state_dict()), **walk.module(value, own_attributes, path)}
-        grads = {name: p.grad for name, p in value.named_parameters() if p.grad is not None}
-        if grads:
+        if grads := {name: p.grad for name, p in value.named_parameters() if p.grad is not None}:
             inside["grads"] = walk.named(grads, f"{path}/grads")
-        if hooks := hooks_that_keep([*value.named_modules(), *value.named_parameters()]):
-            inside["hooks"] = walk.named(hooks, f"{path}/hooks")
         return {TAG: self.name, "type": name_of(type(value)), "value": inside}
 
     def value(self, present: Any, tree: Tree, path: str, walk: Decodes) -> Any:
-        walk.class_of(tree, present)  # none but the present one's
+        if name_of(type(present)) != tree["type"]:
+            raise NotSerializable(f"was a {tree['type']}, is now a {name_of(type(present))}")
         walk.keep(path, present)
         inside = tree["value"]
         present.load_state_dict(inside["state"])
@@ -152,19 +125,19 @@ class _Modules(Kind):
         grads = walk.named(inside.get("grads", {}), f"{path}/grads")
         for name, parameter in present.named_parameters():
             parameter.grad = grads.get(name)
-        walk.named(inside.get("hooks", {}), f"{path}/hooks")
         return present
 
 
-def _of_number(value: np.generic) -> list[Any] | None:
-    return [] if value.dtype.kind in _NUMBERS else None
+def _is_made_of_python(kind: type) -> bool:
+    """Whether a module is none of TorchScript's: those hold objects of C++, and carry themselves."""
+    return issubclass(kind, nn.Module) and not issubclass(kind, torch.jit.ScriptModule)
 
 
 TENSORS = (
-    _Numbers("number", of(np.generic), identity=False, watch=_of_number),
+    _Numbers("number", of(np.generic), identity=False),
     _Arrays("numpy's array", of(np.ndarray)),
     _Tensors("tensor", of(Tensor), made=(Tensor, nn.Parameter, nn.Buffer)),
-    _Modules("module", of(nn.Module)),
+    _Modules("module", _is_made_of_python),
 )
 
 
@@ -177,13 +150,3 @@ def cloned(tree: Any) -> Any:
     if type(tree) in (list, tuple):
         return type(tree)(cloned(item) for item in tree)
     return copy.copy(tree)
-
-
-def size_in_bytes(tree: Any) -> int:
-    """Bytes of the tensors and arrays in a tree."""
-    sizes = (
-        leaf.numel() * leaf.element_size() if isinstance(leaf, Tensor) else leaf.nbytes
-        for leaf in leaves_in(tree)
-        if isinstance(leaf, Tensor | np.ndarray)
-    )
-    return sum(sizes)

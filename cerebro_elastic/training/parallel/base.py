@@ -223,7 +223,10 @@ def _slots(optimizer: Optimizer) -> float:
     probe.grad = torch.zeros(_PROBE)
     twin = copy.copy(optimizer)
     twin.state = defaultdict(dict)
-    twin.param_groups = [{**optimizer.param_groups[0], "params": [probe]}]
+    group = {**optimizer.param_groups[0], "params": [probe]}
+    if "capturable" in group:  # which on a CPU it cannot be
+        group["capturable"] = False
+    twin.param_groups = [group]
     try:
         type(optimizer).step(twin)
     except Exception:  # whatever an optimizer of the user's needs

@@ -7,11 +7,13 @@ a copy: so loading is no pass over the memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 
 from cerebro_elastic.checkpoint import Still, as_they_are
@@ -23,6 +25,7 @@ from cerebro_elastic.system.torch_internals import (
     non_persistent_buffers_of,
     parameters_of,
 )
+from cerebro_elastic.training._torch_internals import move_parameter, same_parameters
 from cerebro_elastic.training.parallel.base import Make, Parts
 from cerebro_elastic.training.parallel.collectives import ranks
 
@@ -44,6 +47,40 @@ def made(make: Make, *, loaded: bool, hollow: bool = False) -> Parts:
         return _emptied(parts) if hollow else parts
     torch.set_rng_state(before)
     return make()
+
+
+def place(model: nn.Module, device: torch.device) -> None:
+    """Move the model, whose parameters stay the same objects: an optimizer has them."""
+    with same_parameters(device):
+        model.to(device)
+
+
+def _listed(groups: Any) -> Any:
+    """Groups of parameters, whose iterators are lists from now on."""
+    for group in groups if isinstance(groups, list) else ():
+        if isinstance(group, dict) and not isinstance(group["params"], Tensor):
+            group["params"] = list(group["params"])
+    return groups
+
+
+@contextmanager
+def optimizers_on(device: torch.device) -> Iterator[None]:
+    """Within the block an optimizer gets parameters that have moved to ``device``: what it copies of them
+    (look-ahead, averages) is there, too."""
+    init: Any = Optimizer.__init__
+
+    def placed(self: Optimizer, params: Any, defaults: Any) -> None:
+        params = params if isinstance(params, Tensor) else list(params)
+        for own in (leaf for leaf in leaves_in(_listed(params)) if isinstance(leaf, nn.Parameter)):
+            if own.device.type == "cpu":
+                move_parameter(own, device)
+        init(self, params, defaults)
+
+    Optimizer.__init__ = placed  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Optimizer.__init__ = init  # type: ignore[method-assign]
 
 
 def _emptied(parts: Parts) -> Parts:
@@ -131,7 +168,7 @@ def untrained(
     trained = {name for name, own in model.named_parameters(remove_duplicate=False) if own.requires_grad}
     tensors = model.state_dict() if values is None else values
     idle = {
-        name: own.detach()
+        name: own.detach().cpu()
         for name, own in tensors.items()
         if name not in trained and isinstance(own, Tensor) and not own.is_quantized and _is_dense(own)
     }

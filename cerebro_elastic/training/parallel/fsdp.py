@@ -156,7 +156,7 @@ class Fsdp(DataParallel):
 
     def spread(self, ranks: int, device: torch.device) -> Spread:
         """A shard of everything; with ``offload`` it is not on the GPU."""
-        share = 0.0 if self._offload and device.type == "cuda" else 1 / ranks
+        share = 0.0 if self._offload and device.type != "cpu" else 1 / ranks
         return Spread(share, share, share)
 
     def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
@@ -172,7 +172,7 @@ class Fsdp(DataParallel):
 
     def _shard(self, model: nn.Module, wrapped: Sequence[nn.Module], device: torch.device) -> None:
         row = mesh(device)
-        offload = CPUOffloadPolicy() if self._offload and device.type == "cuda" else OffloadPolicy()
+        offload = CPUOffloadPolicy() if self._offload and device.type != "cpu" else OffloadPolicy()
         # What blocks hand to each other stays in the precision of the computation.
         inner = replace(self._policy, output_dtype=None)
         for module in reversed(wrapped):

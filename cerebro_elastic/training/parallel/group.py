@@ -32,6 +32,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from cerebro_elastic.errors import GroupBroken, RanksApart, RankUnreachable
 from cerebro_elastic.system.listening import interface_towards, listener_at, listening_address
 from cerebro_elastic.training._torch_internals import (
+    abort_groups,
     forget_failed_groups,
     forget_groups_of,
     patience_of_the_group,
@@ -51,7 +52,7 @@ _WAIT_SECONDS = 1.0
 
 _INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
-_SIGNS = ("gloo", "nccl", "connection closed", "connection reset", "connection refused", "broken pipe")
+_SIGNS = ("gloo", "connection closed", "connection reset", "connection refused", "broken pipe")
 """What the messages of collectives say that failed because of a peer: gloo has no error class of its own."""
 
 _ended: list[Any] = []
@@ -128,7 +129,7 @@ def formed(
     waiting: Callable[[], None] = _nothing,
 ) -> Iterator[None]:
     """The group of ``size`` ranks, this one being ``rank``, as torch's default group: gloo for tensors on the
-    CPU and nccl for those on ``device`` if that is a GPU.
+    CPU, and its maker's backend (nccl, xccl, ...) for those on ``device`` if that is an accelerator.
 
     Raises ``GroupBroken`` if a rank does not come within ``patience`` seconds, or fails inside the block.
     ``waiting`` is called about once a second until all are there; what it raises ends the wait.
@@ -210,22 +211,38 @@ def mesh(device: torch.device) -> DeviceMesh:
 
 def _form(store: TCPStore, rank: int, size: int, device: torch.device, timeout: float) -> None:
     """All ranks are present, so this is quick; a rank that has died since is not waited for as long as a
-    collective would wait. (With GPUs it may take seconds: nccl is initialised, too.)"""
-    cuda = device.type == "cuda"
-    patience = FORM_SECONDS if cuda else FORM_SECONDS / _CONNECT_TRIES
+    collective would wait. (With accelerators it may take seconds: their backend is initialised, too.)"""
+    own = _backend_of(device)
+    patience = FORM_SECONDS if own else FORM_SECONDS / _CONNECT_TRIES
     try:
         dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if cuda else "gloo",
+            f"cpu:gloo,{device.type}:{own}" if own else "gloo",
             store=store,
             rank=rank,
             world_size=size,
             timeout=timedelta(seconds=min(timeout, patience)),
-            device_id=device if cuda else None,
+            device_id=device if own else None,
         )
         set_patience_of_the_group(timedelta(seconds=timeout))
     except BaseException:
         forget_failed_groups()
         raise
+
+
+def _backend_of(device: torch.device) -> str | None:
+    """The backend for the accelerator's tensors (``nccl``, ``xccl``, ...); ``None`` for the CPU's own."""
+    if device.type == "cpu":
+        return None
+    # The default would end the process when a collective takes too long.
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2")
+    return dist.get_default_backend_for_device(device)
+
+
+def abort(device: torch.device) -> None:
+    """End what this process's ranks wait for in collectives, from another thread: backends of accelerators do
+    not notice that a peer has died."""
+    if dist.is_initialized():
+        abort_groups(device)
 
 
 @contextmanager

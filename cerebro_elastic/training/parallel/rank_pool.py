@@ -23,6 +23,7 @@ import torch
 
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.system import forkserver
+from cerebro_elastic.system.devices import CPU, device_of, use
 from cerebro_elastic.system.forkserver.messages import FORK_OF
 from cerebro_elastic.system.process import PYTHON
 from cerebro_elastic.training.parallel import group
@@ -38,11 +39,10 @@ class RankFailed(CerebroError):
 class Ranks:
     """``size`` processes, started once; what they are to do are functions of importable modules. A call may
     take ``seconds`` (``None``: as long as it likes); a process that needs longer is ended, with its stacks on
-    the standard error. With ``gpus`` each has one for its groups' tensors."""
+    the standard error."""
 
-    def __init__(self, size: int, seconds: float | None = None, *, gpus: bool = False) -> None:
+    def __init__(self, size: int, seconds: float | None = None) -> None:
         self._seconds = seconds
-        self._gpus = gpus
         self._pipes: list[Connection] = []
         self._processes: list[forkserver.Process] = []
         with ExitStack() as stack:
@@ -67,9 +67,12 @@ class Ranks:
         self.ask(rank, function, *args)
         return self.answer(rank)
 
-    def together(self, function: Callable[..., Any], *args: Any, members: Sequence[int]) -> list[Any]:
-        """What it returns in each of the ``members``, as ranks of one group, in that order."""
-        self.start(function, *args, members=members)
+    def together(
+        self, function: Callable[..., Any], *args: Any, members: Sequence[int], kind: str = CPU
+    ) -> list[Any]:
+        """What it returns in each of the ``members``, as ranks of one group, in that order. Each has a device
+        of this ``kind`` for its tensors."""
+        self.start(function, *args, members=members, kind=kind)
         answers, failed = [], []
         for member in members:  # each is heard, also after a failure: the next question is another one
             try:
@@ -80,13 +83,14 @@ class Ranks:
             raise failed[0]
         return answers
 
-    def start(self, function: Callable[..., Any], *args: Any, members: Sequence[int]) -> None:
+    def start(
+        self, function: Callable[..., Any], *args: Any, members: Sequence[int], kind: str = CPU
+    ) -> None:
         """As ``together``, without waiting for the answers."""
         first, *others = members
         port = self.alone(first, _listen)
         for rank, member in enumerate((first, *others)):
-            device = f"cuda:{rank}" if self._gpus else "cpu"
-            self.ask(member, _in_group, port, rank, len(members), device, function, args)
+            self.ask(member, _in_group, port, rank, len(members), device_of(kind, rank), function, args)
 
     def ask(self, rank: int, function: Callable[..., Any], *args: Any) -> None:
         """Let one process begin. Raises ``RankFailed`` if it has died."""
@@ -166,6 +170,7 @@ def _listen() -> int:
 def _in_group(
     port: int, rank: int, size: int, device: str, function: Callable[..., Any], args: Sequence[Any]
 ) -> Any:
+    use(device)
     store = _kept.pop() if rank == 0 else group.connect(_HOST, port)
     with group.formed(store, rank, size, torch.device(device)):
         return function(*args)

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.training._torch_internals import check_reducer_finished
 from cerebro_elastic.training.parallel.base import LossOf, Make, Parallelism, Parts, Portion
-from cerebro_elastic.training.parallel.construct import hand_over, made
+from cerebro_elastic.training.parallel.construct import hand_over, made, place
 from cerebro_elastic.training.parallel.data_parallel import DataParallel, taken
 from cerebro_elastic.training.parallel.optimizer_state import take, to_names
 
@@ -33,9 +33,9 @@ class Single(Parallelism):
         return Portion(0, rows, 1.0)
 
     def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
-        """The parts, on ``device``; moving a module keeps its parameters the optimizer's."""
+        """The parts, on ``device``."""
         parts = made(make, loaded=loaded)
-        parts.model.to(device)
+        place(parts.model, device)
         return parts
 
     def load(
@@ -89,10 +89,10 @@ class Ddp(DataParallel):
     def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
         """The model on ``device``, wrapped; rank 0's initial values count."""
         parts = made(make, loaded=loaded)
-        parts.model.to(device)
+        place(parts.model, device)
         model = _Averaging(
             parts.model,
-            device_ids=[device] if device.type == "cuda" else None,
+            device_ids=None if device.type == "cpu" else [device],
             init_sync=not loaded,
             gradient_as_bucket_view=True,
             find_unused_parameters=self._find_unused,

@@ -15,8 +15,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Self
 
-import torch
-
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.history.progress import next_units
 from cerebro_elastic.core.model.attempts import Attempt
@@ -27,6 +25,7 @@ from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.errors import DataError, GroupBroken, StorageError
 from cerebro_elastic.system import files
 from cerebro_elastic.system.clock import SystemClock
+from cerebro_elastic.system.devices import CPU, count_here, device_of, kind_here, use
 from cerebro_elastic.system.torch_internals import OPTIMIZER_IMPORT
 from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.parallel.collectives import ranks
@@ -59,7 +58,8 @@ class LocalProfiler:
     def __init__(self, spec: Spec, cache: Path, scratch: str, concurrent_units: int = 1) -> None:
         self._spec = spec
         self._concurrent_units = concurrent_units
-        self._setup = (encode(spec), str(cache), scratch)
+        self._kind = kind_here() if spec.load_recipe().task.ARRAYS == "torch" else CPU
+        self._setup = (encode(spec), str(cache), scratch, self._kind)
         self._scratch = scratch
         self._stack = ExitStack()
         self._rank_pool: Ranks | None = None
@@ -83,7 +83,9 @@ class LocalProfiler:
             return decode(profile_on_rank(*self._setup, *request), StrategyCost)
         members = range(strategy.ranks)
         try:
-            cost, *_ = self._ranks().together(profile_on_rank, *self._setup, *request, members=members)
+            cost, *_ = self._ranks().together(
+                profile_on_rank, *self._setup, *request, members=members, kind=self._kind
+            )
         except RankFailed as failed:
             return StrategyCost(
                 config.id, strategy, refusal=f"its profile failed: {str(failed).splitlines()[-1]}"
@@ -96,7 +98,7 @@ class LocalProfiler:
         Returns:
             The means; ``None`` if nothing is shared, or if one of the processes fails.
         """
-        if self._concurrent_units == 1 or needs_group(strategy) or torch.cuda.is_available():
+        if self._concurrent_units == 1 or needs_group(strategy) or self._kind != CPU:
             return None
         ranks, request = self._ranks(), (encode(config), encode(strategy))
         try:
@@ -125,24 +127,24 @@ class LocalProfiler:
     def _ranks(self) -> Ranks:
         if self._rank_pool is None:
             most = max(s.ranks for s in self._spec.plan.strategies if not _too_large(s))
-            gpus = torch.cuda.is_available()
-            self._rank_pool = self._stack.enter_context(Ranks(max(most, self._concurrent_units), gpus=gpus))
+            self._rank_pool = self._stack.enter_context(Ranks(max(most, self._concurrent_units)))
         return self._rank_pool
 
 
 def _too_large(strategy: Strategy) -> str | None:
     """Why this machine has too few devices for the strategy; ``None`` if it has enough."""
-    gpus = torch.cuda.device_count()
-    devices, kind = (gpus, "GPUs") if gpus else (os.cpu_count() or 1, "cores")
+    accelerators = count_here()
+    devices, kind = (accelerators, "GPUs") if accelerators else (os.cpu_count() or 1, "cores")
     if strategy.ranks <= devices:
         return None
     return f"was not tried: it takes {strategy.ranks} ranks, and this machine has {devices} {kind}"
 
 
-def profile_on_rank(spec: str, cache: str, scratch: str, config: str, strategy: str) -> str:
+def profile_on_rank(spec: str, cache: str, scratch: str, kind: str, config: str, strategy: str) -> str:
     """Profile on one of the strategy's ranks. Arguments and result are encoded; rank 0 has the result."""
     importlib.import_module(OPTIMIZER_IMPORT)  # or the first profile would pay for it
-    device = f"cuda:{ranks()[0]}" if torch.cuda.is_available() else "cpu"
+    device = device_of(kind, ranks()[0])
+    use(device)
     runner = unit_runner_of(spec, cache, device)
     profiled, by = decode(config, Config), decode(strategy, Strategy)
     unit = next_units(profiled, decode(spec, Spec).plan)[0]

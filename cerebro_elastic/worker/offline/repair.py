@@ -23,6 +23,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageError
 from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.system.devices import kind_of
 from cerebro_elastic.system.files import exists, locate
 from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.task import nothing
@@ -124,7 +125,9 @@ class CheckpointRepair:
         beside = replace(visit.output, url=f"{visit.output.url}-again")
         checkpoint.remove(beside)
         with (
-            VisitReplayer(self._spec, self._unit_runner.cache.root) as replayer,
+            VisitReplayer(
+                self._spec, self._unit_runner.cache.root, kind_of(self._unit_runner.device)
+            ) as replayer,
             ThreadPoolExecutor(1) as thread,
         ):
             replay = thread.submit(replayer, at, visit, visit.input, beside.url)

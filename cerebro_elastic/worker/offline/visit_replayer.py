@@ -17,6 +17,7 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.errors import DamagedData
+from cerebro_elastic.system.devices import CPU, device_of, use
 from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.task import UnitResult, never
 from cerebro_elastic.training.unit_runner import UnitRunner, unit_runner_of
@@ -38,14 +39,15 @@ class ReplayResult:
 
 
 class VisitReplayer:
-    """Replays visits of the run of ``spec``; partitions come through the cache at ``cache``. Rank processes
-    are started when they are needed, and end with the context."""
+    """Replays visits of the run of ``spec``; partitions come through the cache at ``cache``. Visits that were
+    trained on an accelerator are trained on devices of this ``kind``, others on the CPU. Rank processes are
+    started when they are needed, and end with the context."""
 
-    def __init__(self, spec: Spec, cache: Path) -> None:
+    def __init__(self, spec: Spec, cache: Path, kind: str) -> None:
         self._spec = spec
         self._cache = cache
-        self._unit_runner = UnitRunner(spec, cache)
-        self._unit_runner.use_threads()
+        self._kind = kind if spec.load_recipe().task.ARRAYS == "torch" else CPU
+        self._unit_runners: dict[str, UnitRunner] = {}
         self._stack = ExitStack()
         self._rank_pool: Ranks | None = None
 
@@ -65,8 +67,9 @@ class VisitReplayer:
             url: A fresh name for the checkpoint that is made. An evaluation makes none: its output is
                 ``head``.
         """
+        kind = CPU if visit.hardware == CPU else self._kind
         if not needs_group(visit.strategy):
-            return _replay(self._unit_runner, at, visit, head, url)
+            return _replay(self._unit_runner(device_of(kind, 0)), at, visit, head, url)
         if self._rank_pool is None:
             from cerebro_elastic.training.parallel.rank_pool import Ranks
 
@@ -79,14 +82,25 @@ class VisitReplayer:
             encode(visit),
             head and encode(head),
             url,
+            kind,
         )
-        result, *_ = self._rank_pool.together(_replay_on_rank, *request, members=range(visit.strategy.ranks))
+        result, *_ = self._rank_pool.together(
+            _replay_on_rank, *request, members=range(visit.strategy.ranks), kind=kind
+        )
         return decode(result, ReplayResult)
 
+    def _unit_runner(self, device: str) -> UnitRunner:
+        if device not in self._unit_runners:
+            use(device)
+            self._unit_runners[device] = UnitRunner(self._spec, self._cache, device)
+            self._unit_runners[device].use_threads()
+        return self._unit_runners[device]
 
-def _replay_on_rank(spec: str, cache: str, at: str, visit: str, head: str | None, url: str) -> str:
+
+def _replay_on_rank(spec: str, cache: str, at: str, visit: str, head: str | None, url: str, kind: str) -> str:
     begins_with = decode(head, CheckpointRef) if head else None
-    result = _replay(unit_runner_of(spec, cache), decode(at, Config), decode(visit, Visit), begins_with, url)
+    runner = unit_runner_of(spec, cache, device_of(kind, ranks()[0]))
+    result = _replay(runner, decode(at, Config), decode(visit, Visit), begins_with, url)
     return encode(result) if ranks()[0] == 0 else ""
 
 

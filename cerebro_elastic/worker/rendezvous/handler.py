@@ -16,7 +16,6 @@ import socket
 import uuid
 from dataclasses import replace
 
-import torch
 from torch.distributed.elastic.rendezvous.api import (
     RendezvousClosedError,
     RendezvousConnectionError,
@@ -38,6 +37,7 @@ from cerebro_elastic.system import logs
 from cerebro_elastic.system.addresses import LOOPBACK
 from cerebro_elastic.system.clock import SystemClock
 from cerebro_elastic.system.departure import leave_within
+from cerebro_elastic.system.devices import CPU, count_here, hardware_here, kind_here
 from cerebro_elastic.system.listening import listening_address, node_address
 from cerebro_elastic.system.process import ALLOCATOR, SAFE_PATH, Scratch, end_marked, watch_parent
 from cerebro_elastic.system.version import __version__
@@ -158,9 +158,9 @@ class NodeRendezvous(RendezvousHandler):
         store = EtcdStore(self._settings)
         # Registration has patience of its own: it must be possible to close it meanwhile.
         self._check_run(self._record(RetryingStore(store, self._patience, self._log)))
-        devices = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) or ("cpu",)
-        hardware = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
-        node = replace(self._node, devices=devices, hardware=hardware)
+        kind = kind_here()
+        devices = tuple(f"{kind}:{i}" for i in range(count_here())) or (CPU,)
+        node = replace(self._node, devices=devices, hardware=hardware_here())
         self._ranks.begin()
         self._registration = Registration(
             self._record(store),

@@ -52,7 +52,7 @@ def runner_of(recipe: Recipe, folder: Path, point: Mapping[str, Any]) -> UnitRun
     spec = Spec(
         plan, recipe.resolved(), "", checked.data, checked.data_digest, str(FOLDER), {}, "", __version__
     )
-    return UnitRunner(spec, folder / "cache")
+    return UnitRunner(spec, folder / "cache", "cpu")
 
 
 def units(

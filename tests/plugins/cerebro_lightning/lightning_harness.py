@@ -170,6 +170,7 @@ def job(case: Case, epoch: int, position: int, state: TaskState | None) -> UnitJ
         validation=[_read_at_the_end(part, ends_epoch) for part in VALIDATION] if case.validates else (),
         loader=LOADER,
         state=state,
+        device="cpu",
     )
 
 

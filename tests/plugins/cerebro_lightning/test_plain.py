@@ -16,7 +16,7 @@ from torch import nn
 
 from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import Encoder
-from cerebro_elastic.training.objects.kinds import NotSerializable, name_of
+from cerebro_elastic.training.objects.kinds import NotSerializable
 from cerebro_elastic.training.objects.tensor_kinds import own_attributes
 
 CPU = torch.device("cpu")
@@ -45,8 +45,7 @@ class Holder:
 def trip(value: Any, present: Any) -> Any:
     born = Encoder(strict=False)
     born.tree(present)
-    classes = {name_of(type(value)): type(value) for value in born.index.objects.values()}
-    return Decoder(born.index, CPU, {}, classes).value(hop({"value": Encoder().tree(value)})["value"])
+    return Decoder(born.index, CPU).value(hop({"value": Encoder().tree(value)})["value"])
 
 
 def test_modules_in_attributes_keep_weights_and_attributes() -> None:
@@ -95,7 +94,29 @@ def test_objects_carried_elsewhere_are_named() -> None:
     assert Decoder(Encoder().index, CPU, {"the meter": again}).value(tree)["mine"][0] is again
 
 
-@pytest.mark.parametrize("present", [None, 3, Holder(), deque()])
-def test_nothing_is_made_from_a_name(present: Any) -> None:
-    with pytest.raises(NotSerializable, match=r"was a .*Meter, is now a "):
-        trip(Meter(), copy.copy(present))
+class Deletes(Meter):
+    """It would act on what a checkpoint says."""
+
+    def __del__(self) -> None:
+        self.history.clear()
+
+
+def local() -> type:
+    class Local(Meter):
+        pass
+
+    return Local
+
+
+@pytest.mark.parametrize("kind", [Deletes, local(), nn.Linear, Holder], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("present", [None, 3, deque()])
+def test_what_is_no_plain_object_of_an_imported_class_is_not_made(kind: Any, present: Any) -> None:
+    value = kind(2, 2) if kind is nn.Linear else kind()
+    with pytest.raises(NotSerializable, match=rf"was a .*{kind.__name__}, is now a "):
+        trip(value, copy.copy(present))
+
+
+def test_an_object_is_made_without_its_constructor() -> None:
+    made = trip(Meter(3.0), None)
+    assert type(made) is Meter
+    assert made.history == [3.0]

@@ -757,7 +757,7 @@ def test_a_lightning_module_with_an_adapter_is_exported_as_one_for_peft_too(tmp_
     rows = Partition(0, 4, {"x": np.arange(32).reshape(4, 8)})
     job = UnitJob(
         Unit("c0", 0, 0), {}, 1, epochs=1, visited=(), rows=(4,), partition=rows, validation=(),
-        loader=LoaderSettings(2), state=None,
+        loader=LoaderSettings(2), state=None, device="cpu",
     )  # fmt: skip
     state = hop(task.train(job).state)
     given = task.export({}, state, 1, 1, 2)

@@ -29,6 +29,14 @@ def test_groups_of_any_members_one_after_the_other(ranks: Ranks) -> None:
         assert not any(ranks.alone(member, dist.is_initialized) for member in members)
 
 
+def test_a_group_that_was_aborted_ends_and_the_next_forms() -> None:
+    """Where a peer has died, the backend of an accelerator waits until another thread does it."""
+    with group.formed(group.listen("127.0.0.1"), 0, 1, CPU):
+        group.abort(CPU)
+    with group.formed(group.listen("127.0.0.1"), 0, 1, CPU):
+        assert seen() == [0]
+
+
 @pytest.mark.cluster
 def test_units_leave_no_thread_and_no_socket(ranks: Ranks) -> None:
     ranks.together(seen, members=[0, 1])

@@ -24,6 +24,7 @@ def parts(kind: Any = torch.optim.AdamW, **options: Any) -> Parts:
     ("made", "slots"),
     [
         (parts(), 2),
+        (parts(capturable=True), 2),
         (parts(torch.optim.SGD), 0),
         (parts(torch.optim.SGD, momentum=0.9), 1),
         (parts(torch.optim.LBFGS), 0),

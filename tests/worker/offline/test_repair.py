@@ -84,7 +84,7 @@ class Lineage:
         self.node = self.ledger.register(Node("n", "host"), store.grant(99))
         leader.create_config(Config("c", {"lr": 0.1}))
         self.storage = storage
-        self.unit_runner = UnitRunner(spec, folder / "cache")
+        self.unit_runner = UnitRunner(spec, folder / "cache", "cpu")
         self.beats = 0
         repairs = CheckpointRepair(self.ledger, spec, self.unit_runner, EventLog(), self.beat)
         self.state_fetcher = StateFetcher(

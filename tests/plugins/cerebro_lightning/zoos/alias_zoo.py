@@ -629,10 +629,61 @@ class Generators(Keeping):
 
 
 class NewFunction(Keeping):
+    """Left out at a hop, and made again."""
+
+    def remember(self, batch: Any) -> float:
+        if not hasattr(self, "function"):
+            self.function = lambda: 3.0
+        return self.function()
+
+
+class FirstFunction(NewFunction):
+    """It holds what it was made with."""
+
     def remember(self, batch: Any) -> float:
         value = float(batch[0].mean())
-        self.function = lambda: value
+        if not hasattr(self, "function"):
+            self.function = lambda: value
         return self.function()
+
+
+class ReplacedFunction(Keeping):
+    def keep(self) -> None:
+        self.function = lambda: 3.0
+
+    def remember(self, batch: Any) -> float:
+        self.function = lambda: 4.0
+        return self.function()
+
+
+class MadeByLibrary(Keeping):
+    """Objects that a library makes at its first batch."""
+
+    def keep(self) -> None:
+        self.normal, self.keys = None, None
+
+    def remember(self, batch: Any) -> float:
+        if self.normal is None:
+            self.normal = torch.distributions.Normal(batch[0].mean(), 1.0)
+            self.keys = nn.modules.module._IncompatibleKeys([1.0], [])
+        self.keys.missing_keys.append(2.0)
+        return float(self.normal.loc) + sum(self.keys.missing_keys)
+
+
+class CountsInConstructor(Keeping):
+    made: ClassVar[int] = 0
+
+    def keep(self) -> None:
+        type(self).made += 1
+
+    def remember(self, batch: Any) -> float:
+        return 0.0
+
+
+class SetsDtype(Keeping):
+    def remember(self, batch: Any) -> float:
+        torch.set_default_dtype(torch.float64)
+        return 0.0
 
 
 class Table(Keeping):
@@ -716,20 +767,6 @@ class Flags(Keeping):
         return self.flags.value
 
 
-class OrderedSets(Keeping):
-    def keep(self) -> None:
-        self.pool = set(range(100, 140))
-        self.some, self.frozen = {9, 70, 1}, frozenset([8, 16, 0, 24, 33])
-        self.texts = {"a", "bb", "ccc", "dddd"}
-
-    def remember(self, batch: Any) -> float:
-        self.some.add(37 * len(self.some) % 64)
-        self.some.discard(9)
-        self.texts.discard("bb")
-        orders = [*self.some], [*self.frozen], [*map(len, self.texts)]
-        return self.pool.pop() + sum(at * value for order in orders for at, value in enumerate(order))
-
-
 class PartsInList(Keeping):
     """A layer that no ``nn.Module`` knows of, with hooks, and tensors of its own that gather gradients."""
 
@@ -809,7 +846,7 @@ class Harmless(Keeping):
         self.pool, self.says = ThreadPoolExecutor(1), logging.getLogger("zoo")
         self.loader = DataLoader(TensorDataset(torch.arange(10.0)), batch_size=5, shuffle=True)
         self.names, self.days = np.array(["a", "b"]), np.array(["2020-01-01"], "M8[D]")
-        self.unused, self.queue = (value for value in range(3)), queue.Queue(maxsize=3)
+        self.queue = queue.Queue(maxsize=3)
         self.parser, self.cached = argparse.ArgumentParser(), functools.lru_cache(len)
         self.remembered = collections.defaultdict(lambda: 3.0)
 
@@ -870,19 +907,6 @@ class UnseenQueue(Keeping):
 
     def remember(self, batch: Any) -> float:
         return float(self.queue.empty())
-
-
-class Window(Keeping):
-    """A set whose order its past decides: items come and go."""
-
-    def keep(self) -> None:
-        self.window, self.values = set[int](), list[int]()
-
-    def remember(self, batch: Any) -> float:
-        self.values.append(7919 * (len(self.values) + 1) % 1000)
-        self.window.add(self.values[-1])
-        self.window.discard(self.values[-5] if len(self.values) > 4 else -1)
-        return sum(at * value for at, value in enumerate(self.window))
 
 
 class WalksThrough(Keeping):

@@ -6,9 +6,7 @@ import functools
 import os
 import signal
 import time
-from collections import deque
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from lightning_zoo import Net
@@ -78,9 +76,13 @@ class LogsAClock(Net):
 
 
 class RaisesInUnits(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.made_late: Any = len
+
     def on_train_batch_end(self, *_: Any) -> None:
         if type(self.trainer.strategy).__name__ == "NamedStateStrategy":
-            self.made_late = SimpleNamespace(call=lambda: deque())
+            self.made_late = print
 
 
 class Raises(Net):

@@ -458,9 +458,9 @@ class RunsOut(Net):
 class Hides(Net):
     """Keeps something that cannot be carried."""
 
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        self.reader = (row for row in batch[0])
-        return super().training_step(batch, batch_idx)
+    def __init__(self) -> None:
+        super().__init__()
+        self.reader = (row for row in range(3))
 
 
 class Unregistered(Net):

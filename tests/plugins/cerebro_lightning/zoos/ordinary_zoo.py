@@ -227,14 +227,6 @@ class Added(Net):
         return super().training_step((self.extra(x) if hasattr(self, "extra") else x, y), batch_idx)
 
 
-class AddedFunction(Net):
-    """A new layer with something that no other has."""
-
-    def on_train_epoch_start(self) -> None:
-        if self.current_epoch == 0:
-            self.block = Block(6, lambda x: x + 1)
-
-
 class Swapped(Net):
     """A layer of another class takes a place."""
 
@@ -614,7 +606,7 @@ class ComplexWeights(Net):
 
 
 class Tied(Net):
-    """Weights that several parts share, one tied on the way, and a buffer that two have."""
+    """Weights and a buffer that two parts share."""
 
     def body(self, width: int) -> nn.Module:
         first, second, third = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6)
@@ -623,14 +615,6 @@ class Tied(Net):
             part.register_buffer("seen", torch.zeros(1))
         second.seen = first.seen
         return nn.Sequential(first, second, third, nn.Linear(6, 3))
-
-    def on_train_epoch_start(self) -> None:
-        if self.current_epoch == 1:
-            optimizer = self.trainer.optimizers[0]
-            params = optimizer.param_groups[0]["params"]
-            optimizer.state.pop(self.net[2].weight, None)
-            params[:] = [p for p in params if p is not self.net[2].weight]
-            self.net[2].weight = self.net[0].weight
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         self.net[0].seen += 1
@@ -817,27 +801,6 @@ class OtherOptimizer(Net):
     def on_train_epoch_start(self) -> None:
         if self.current_epoch == 1:
             self.trainer.strategy.setup_optimizers(self.trainer)
-
-
-class Shifted(Net):
-    """A new layer before the others, all of which get another name; recurrent and attending ones beside."""
-
-    def on_train_epoch_start(self) -> None:
-        if self.current_epoch != 1:
-            return
-        first = nn.Linear(6, 6)
-        self.net = nn.Sequential(first, *self.net)
-        self.recurrent = nn.LSTM(6, 6, batch_first=True)
-        self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
-        new = [*first.parameters(), *self.recurrent.parameters(), *self.attention.parameters()]
-        self.trainer.optimizers[0].add_param_group({"params": new})
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        x, y = batch
-        if hasattr(self, "recurrent"):
-            x = self.recurrent(x[:, None])[0]
-            x = self.attention(x, x, x)[0][:, 0]
-        return super().training_step((x, y), batch_idx)
 
 
 class BecomesBuffer(Net):

@@ -1,0 +1,123 @@
+"""The accelerators of this machine that torch can use, and which of them each node gets.
+
+Files in ``/dev`` do not say what torch can do (the driver may be too old, torch without CUDA, the maker
+another one), and a process that has asked torch can hand no device on to its forks. So a child asks, once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cerebro_elastic.errors import RecipeError
+from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.system.devices import CPU, SHARED, VISIBLE, count_here, hardware_here, kind_here
+from cerebro_elastic.system.subprocess_call import call, serve
+from cerebro_elastic.system.words import counted
+
+_WORDS = {"hpu": "HPU", "npu": "NPU"}
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerators:
+    """What a run's nodes on this machine share."""
+
+    kind: str = CPU
+    """As torch names it: ``cuda``, ``xpu``, ...; ``cpu`` without any."""
+    names: tuple[str, ...] = ()
+    """As the maker's variable names them (``CUDA_VISIBLE_DEVICES``)."""
+    hardware: str = CPU
+    """The name of the first one."""
+    in_machine: int = 0
+    """How many NVIDIA GPUs have a file in ``/dev``: more than torch can use, or than this process may use."""
+
+    def share(self, nodes: int) -> list[Mapping[str, str]]:
+        """What each of ``nodes`` nodes has in its environment: equally many devices, all different; where
+        there are fewer devices than nodes, one for each, in turn, and that they share it."""
+        variable, count = VISIBLE.get(self.kind), len(self.names)
+        if variable is None or not count:
+            return [{}] * nodes
+        size = count // nodes
+        if size:
+            return [{variable: ",".join(self.names[i * size : (i + 1) * size])} for i in range(nodes)]
+        return [{variable: self.names[i % count], SHARED: "yes"} for i in range(nodes)]
+
+    def nodes_of(self, recipe: Recipe) -> int:
+        """How many nodes use all of them: what ``nodes: auto`` means here."""
+        return max(1, len(self.names) // recipe.node.ranks)
+
+    def check(self, nodes: int, recipe: Recipe) -> None:
+        """Raise ``RecipeError`` unless each rank of ``nodes`` nodes gets a device where it needs its own."""
+        count, ranks = len(self.names), recipe.node.ranks
+        wanted = nodes * ranks
+        if not count or wanted <= count or (ranks == 1 and recipe.gang == 1):
+            return
+        where = recipe.source.where(("node", "ranks") if ranks > 1 else ("gang",))
+        what = f"{counted(nodes, 'node')} with {counted(ranks, 'rank')} each"
+        why = "ranks that train one unit together need a device each"
+        raise RecipeError(
+            f"{where}: {what} take {wanted} {self._word}s, and this machine has {count}: {why}; use at most "
+            f"{counted(max(1, count // ranks), 'node')} here, or fewer ranks"
+        )
+
+    def text(self, nodes: int, ranks: int) -> str:
+        """Where ``nodes`` nodes train: ``on 2 of 8 GPUs (H100)``; "" on a machine without any."""
+        count = len(self.names)
+        if not count:
+            if not self.in_machine:
+                return ""
+            has, gpus = _has_none(self.in_machine), counted(self.in_machine, "GPU")
+            return f"on the CPU: {has}, although this machine has {gpus}"
+        used = count - self.idle(nodes, ranks)
+        total = count if used == count else f"{used} of {count}"
+        return f"on {total} {self._word}{'' if count == 1 else 's'} ({self.hardware})"
+
+    def idle(self, nodes: int, ranks: int) -> int:
+        """How many devices ``nodes`` nodes leave without a rank."""
+        return max(0, len(self.names) - nodes * ranks)
+
+    @property
+    def _word(self) -> str:
+        return _WORDS.get(self.kind, "GPU")
+
+
+def _has_none(in_machine: int) -> str:
+    if in_machine and os.environ.get(VISIBLE["cuda"]) is not None:
+        return f"{VISIBLE['cuda']} is {os.environ[VISIBLE['cuda']]!r}"
+    return "torch has none"
+
+
+def accelerators_of(recipe: Recipe, env: Mapping[str, str]) -> Accelerators:
+    """What the nodes of a run of ``recipe`` share here. ``env`` names the fork server that has torch.
+    Frameworks other than torch find their devices themselves: they share NVIDIA's by their files."""
+    files = _files()
+    if recipe.task.ARRAYS != "torch":
+        names = _named("cuda", None if VISIBLE["cuda"] in os.environ else len(files))
+        return Accelerators("cuda", names, "cuda", len(files)) if names else Accelerators()
+    found = call(__name__, "the look for accelerators", {}, env)
+    names = _named(found["kind"], found["count"])
+    return Accelerators(found["kind"], names, found["hardware"], len(files))
+
+
+def _named(kind: str, count: int | None) -> tuple[str, ...]:
+    """The names of the first ``count`` devices that this process may use, or of all that are named."""
+    given = os.environ.get(VISIBLE.get(kind, ""))
+    numbers = ",".join(map(str, range(count or 0)))
+    named = [name.strip() for name in (numbers if given is None else given).split(",")]
+    return tuple(filter(None, named))[:count]
+
+
+def _files(folder: Path = Path("/dev")) -> Sequence[Path]:
+    # In a container only its own devices have such a file.
+    return [*folder.glob("nvidia[0-9]*")]
+
+
+def _look(_request: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"kind": kind_here(), "count": count_here(), "hardware": hardware_here()}
+
+
+if __name__ == "__main__":
+    serve(_look)
