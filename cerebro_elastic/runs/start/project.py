@@ -35,7 +35,7 @@ MOST_FILES = 200_000
 _LARGE, _MANY = 8 << 20, 256
 """A file of more bytes, and those of a folder with more files, count by name, size and last change."""
 _MOST_READ, _MOST_BYTES = 5_000, 64 << 20
-"""So do all further ones behind so many files and bytes."""
+"""So does every further one once this number of files and bytes was read."""
 
 _OF_TOOLS = (
     *(".git", ".hg", ".svn", ".idea", ".vscode", ".DS_Store", ".ipynb_checkpoints", "__pycache__"),
