@@ -10,17 +10,20 @@ callback's: Lightning's own loops read them all the time.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from types import FrameType
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from cerebro_elastic.extending.state import rng, to_names
 from cerebro_elastic.extending.tasks import Observe, OrdinaryFit, UnitJob, job_batches
@@ -61,6 +64,8 @@ def observed(observe: Observe) -> Iterator[None]:
 
     def module_hook(of_module: Any, trainer: pl.Trainer, name: str, *args: Any, **kwargs: Any) -> Any:
         module = kwargs.get("pl_module") or trainer.lightning_module
+        if name == "on_validation_batch_start":
+            observe("in validation after", {"batch": args[0]})
         if _is_own(module, pl.LightningModule, name):
             hooks.append(name)
         answer = of_module(trainer, name, *args, **kwargs)
@@ -132,7 +137,8 @@ def ordinary_fit(
     jobs: Sequence[UnitJob],
     observe: Observe,
 ) -> OrdinaryFit:
-    """As a script without us would do it: a stock trainer, a loader of all partitions in their order."""
+    """As a script without us would do it: a stock trainer, a loader of all partitions in their order, and the
+    user's own loaders for validation."""
     device = torch.device(jobs[0].device)
     rows, metrics = _Rows(), list[Mapping[str, float]]()
     rows.trainer = trainer = make_trainer(settings, callbacks, rows, jobs[0].epochs, device)
@@ -148,13 +154,52 @@ def ordinary_fit(
             job_batches.training_batches(job) for job in jobs if job.unit.epoch == present
         )
 
-    validation = UnitLoaders(next(job for job in jobs if job.last), NamedStateStrategy(device)).validation(
-        module
-    )
+    last = next(job for job in jobs if job.last)
+    validation: Any = UnitLoaders(last, NamedStateStrategy(device)).validation(module)
+    if validation is not None and data_module(last) is not None:
+        validation = _users_own_validation(last)
     training = EpochLoader(job_batches.epoch_batches(jobs[0]), epoch)
     with observed(look), attached(data_module(jobs[0]), training, validation) as loaders:
         trainer.fit(module, **loaders)
     return OrdinaryFit(rows.rows, metrics)
+
+
+def _users_own_validation(job: UnitJob) -> Any:
+    """What the data module's ``val_dataloader`` returns; it makes batches in this process. Where units make
+    them in workers, these have the seeds of their workers."""
+    with rng.borrowed():
+        rng.seed_all(job.seed)
+        returned = data_module(job).val_dataloader()
+    numbers = count()
+
+    def here(loader: Any) -> Any:
+        if not isinstance(loader, DataLoader):
+            return loader
+        own = copy.copy(loader)
+        own.num_workers, own.timeout = 0, 0
+        if job.loader.workers:
+            own.__class__ = _Seeded
+            own.seed = (job.seed, next(numbers))  # type: ignore[attr-defined]
+        return own
+
+    if isinstance(returned, Mapping):
+        return {name: here(loader) for name, loader in returned.items()}
+    return [here(loader) for loader in returned] if isinstance(returned, list | tuple) else here(returned)
+
+
+class _Seeded(DataLoader[Any]):
+    """A user's loader that seeds the generators for each batch, as a worker's are."""
+
+    seed: tuple[int, ...]
+
+    def __iter__(self) -> Any:
+        torch.empty((), dtype=torch.int64).random_()  # as a DataLoader does for each of its iterators
+        for number, rows in enumerate(list(self.batch_sampler or ())):
+            with rng.borrowed():
+                rng.seed_all(int(np.random.SeedSequence((*self.seed, number)).generate_state(1)[0]))
+                several = getattr(self.dataset, "__getitems__", None)  # as torch's fetcher does
+                batch = self.collate_fn(several(rows) if several else [self.dataset[row] for row in rows])
+            yield batch
 
 
 class _Rows(RowLogger):

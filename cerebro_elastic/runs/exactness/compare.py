@@ -2,14 +2,17 @@
 
 Each unit, and the ordinary fit, is trained by a forked child of its own, which begins as this process is:
 with the user's modules imported and nothing else done. So state that is kept in the process, and not in the
-config, is as absent after a hop as it is on another node."""
+config, is as absent after a hop as it is on another node. Units make, keep and share batches as in a run; the
+batches of the ordinary fit are those of a loader of the user's own (``own_batches.py``)."""
 
 from __future__ import annotations
 
+import sys
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from operator import le
@@ -19,21 +22,27 @@ from typing import Any, Protocol, Self
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.units import CheckpointRef
+from cerebro_elastic.data.reading.made_once import MadeBatches
+from cerebro_elastic.runs.exactness.culprit import why_batches_differ
 from cerebro_elastic.runs.exactness.differences import (
+    BATCH,
     Moment,
     differences,
     explain,
     explain_chance,
+    explain_scratch,
     is_chance,
     kind_of,
-    names_text,
+    names_of,
     steady,
+    trains_nothing,
 )
 from cerebro_elastic.runs.exactness.outcome import IN_A_ROW, ORDINARY_FIT, CheckOutcome, Exactness
+from cerebro_elastic.runs.exactness.own_batches import own_batches
 from cerebro_elastic.system.explanations import explain_error
 from cerebro_elastic.system.subprocess_call import ChildDied, call_in_fork
 from cerebro_elastic.training import job_batches
-from cerebro_elastic.training.fingerprint import fingerprints
+from cerebro_elastic.training.fingerprint import digest_of, fingerprints
 from cerebro_elastic.training.task import (
     MetricRow,
     Observe,
@@ -43,6 +52,7 @@ from cerebro_elastic.training.task import (
     Task,
     UnitJob,
     UnitResult,
+    nothing,
 )
 
 
@@ -86,13 +96,25 @@ class ExactnessCheck:
     They are trained as units and as one ordinary fit, and compared. A task that has no ordinary fit trains
     the same units in one process instead, and their states are compared.
 
-    The user's files are below ``root``; states are kept in ``folder`` meanwhile. It takes ``seconds`` at
-    most."""
+    The user's files are below ``root``; states, and what units keep of their data, are in ``folder``
+    meanwhile, at most ``room_bytes`` of the latter. It takes ``seconds`` at most, and calls ``say`` with each
+    part of it."""
 
-    def __init__(self, task: Task, jobs: Sequence[UnitJob], root: Path, folder: str, seconds: float) -> None:
+    def __init__(
+        self,
+        task: Task,
+        jobs: Sequence[UnitJob],
+        root: Path,
+        folder: str,
+        seconds: float,
+        *,
+        room_bytes: int = 1 << 30,
+        say: Callable[[str], None] = nothing,
+    ) -> None:
         self.task = task if isinstance(task, SupportsCheck) else UnitsInARow(task)
         self.reference = ORDINARY_FIT if self.task is task else IN_A_ROW
-        self.jobs, self.root, self.folder, self.seconds = jobs, root, folder, seconds
+        self.jobs, self.root, self.folder = jobs, root, folder
+        self.seconds, self.room_bytes, self.say = seconds, room_bytes, say
         self.alone = Training()
         """Its units, each in a process of its own, once the result is known."""
         self.varying: Sequence[str] = ()
@@ -127,47 +149,82 @@ class ExactnessCheck:
         differing = differences(ordinary.all, units.all)
         if not differing:
             return seen
-        chance = differences(ordinary.all, trainer.ordinary().all)
-        chance += differences(units.all, trainer.units().all)
-        varying = list(dict.fromkeys(difference.name for difference in chance))
-        if is_chance(varying):
-            return replace(seen, outcome=CheckOutcome.NOT_DETERMINISTIC, story=explain_chance(varying))
-        if rest := steady(differing, varying):
-            return replace(seen, outcome=CheckOutcome.DIFFERS, story=explain(rest, self.reference))
-        self.varying = varying
-        text = f"two ordinary fits differ in this, too: {names_text(varying)} (a clock?)"
-        return replace(seen, outcome=CheckOutcome.VARIES, story=text)
+        by_chance = names_of(differences(ordinary.all, trainer.ordinary().all))
+        if is_chance(by_chance):
+            story = explain_chance(by_chance, trainer.why_batches_differ(by_chance))
+            return replace(seen, outcome=CheckOutcome.NOT_DETERMINISTIC, story=story)
+        noted = [
+            name for name in names_of(differences(units.all, trainer.units().all)) if not is_chance([name])
+        ]
+        self.varying = list(dict.fromkeys([*by_chance, *noted]))
+        rest = steady(differing, self.varying)
+        if trains_nothing(rest):
+            story = explain_scratch(names_of(rest), self.varying)
+            return replace(seen, outcome=CheckOutcome.VARIES, story=story)
+        story = explain(rest, self.reference, trainer.why_batches_differ([rest[0].name]))
+        return replace(seen, outcome=CheckOutcome.DIFFERS, story=story)
 
 
 class Trainer:
     """Trains the units of a ``check`` in forked children until the ``deadline``; states hop by checkpoints in
-    ``folder``."""
+    ``folder``, where units keep and share what they make of their data, all in the same ``room``."""
 
-    def __init__(self, check: ExactnessCheck, folder: str, deadline: float) -> None:
+    def __init__(self, check: ExactnessCheck, folder: str, deadline: float, room: str = "") -> None:
         self._check = check
         self._folder = folder
         self._deadline = deadline
+        self._room = room
 
     def ordinary(self) -> Training:
+        self._check.say(self._check.reference)
+
         def fit() -> dict[str, Any]:
             witness = _Witness(0, self._check.jobs[0])
-            jobs = [replace(job, beat=witness.beat) for job in self._check.jobs]
-            fitted = self._check.task.ordinary_fit(jobs, witness)
+            fitted = self._fitted(witness.watch, witness, beat=witness.beat)
             witness.note(fitted.log, fitted.metrics)
             return asdict(witness.training)
 
         return Training.of_json(self._in_child(fit))
 
+    def _fitted(
+        self, watch: Callable[[Any], None], observe: Observe, beat: Callable[[], None] = nothing
+    ) -> OrdinaryFit:
+        """Fit in this process. The batches are those of the user's own loaders."""
+        jobs = [replace(job, batches=own_batches, watch=watch, beat=beat) for job in self._check.jobs]
+        return self._check.task.ordinary_fit(jobs, observe)
+
+    def why_batches_differ(self, names: Sequence[str]) -> str | None:
+        """What of the user's code that makes batches is the reason that they differ, if they are the first of
+        these ``names``; ``None`` if they are not."""
+        if not names or kind_of(names[0]) != BATCH:
+            return None
+        self._check.say("what makes the batches")
+
+        def watched() -> dict[str, Any]:
+            fit = partial(self._fitted, observe=nothing)
+            return {"why": why_batches_differ(self._check.jobs[0].loader, fit)}
+
+        try:
+            return str(self._in_child(watched)["why"])
+        except (ChildDied, KeyError):
+            return ""
+
     def units(self) -> Training:
         """Unit by unit, each in a process of its own; one of them in two parts, if the task can be left."""
         steps = self.steps()
         while steps.left:
+            self._check.say(f"unit {steps.left[0][0] + 1} of {len(self._check.jobs)}")
             steps.take(self._in_child(steps.train))
         return steps.training
 
     def steps(self) -> UnitSteps:
-        """The units, and the parts of the one that is left, to be trained one by one."""
-        return UnitSteps(self._check.task, list(self._parts()), self._folder, self._check.root)
+        """The units, and the parts of the one that is left, to be trained one by one. They share what they
+        make of their data as a run's units do."""
+        made = None
+        if room_bytes := self._check.room_bytes:
+            made = MadeBatches(Path(self._folder, self._room or uuid.uuid4().hex), room_bytes, _RUN)
+        parts = [(number, part, replace(job, made=made)) for number, part, job in self._parts()]
+        return UnitSteps(self._check.task, parts, self._folder, self._check.root)
 
     def _parts(self) -> Iterator[tuple[int, int, UnitJob]]:
         split = self._split()
@@ -207,7 +264,8 @@ class UnitSteps:
         witness = _Witness(number, job, parts)
         state = checkpoint.load(self._head) if self._head is not None else None
         with self._task.observed(witness):
-            result = self._task.train(replace(job, state=state, beat=witness.beat))
+            watched = replace(job, state=state, beat=witness.beat, watch=witness.watch)
+            result = self._task.train(watched)
         saved = checkpoint.save(result.state, f"{self._folder}/{uuid.uuid4().hex}")
         witness.note(result.log, [result.metrics] if job.last and result.whole else [])
         return {**asdict(witness.training), "head": asdict(saved), "done": result.done}
@@ -229,6 +287,10 @@ class UnitSteps:
         self.left = [] if answer["done"] else self.left[1:]
 
 
+_RUN = "0" * 64
+"""Stands for the run that keeps it."""
+
+
 class _Witness:
     """Records a training. The places of batches in an ordinary fit do not matter."""
 
@@ -238,17 +300,26 @@ class _Witness:
         self._hops, self._parts = number, parts
         self._batches = job_batches.unit_batches(job)
         self._batch = job.skip
+        self._taken: list[str] = []
 
     def beat(self) -> None:
         """Record that the training takes the next batch."""
         self._batch += 1
+
+    def watch(self, batch: Any) -> None:
+        """Record the batch, as a value of the next moment."""
+        self._taken.append(repr(fingerprints({BATCH: batch})))
 
     def __call__(self, when: str, values: Mapping[str, Any]) -> None:
         unit = self._job.unit
         place = f"unit {self._hops + 1} (epoch {unit.epoch}, partition {unit.partition})"
         if batch := min(self._batch, self._batches):
             place = f"batch {batch} of {place}"
-        self.training.moments.append(self._moment(when, f"{when} {place}", fingerprints(values)))
+        texts = fingerprints(values)
+        if self._taken:
+            texts[BATCH] = digest_of("".join(self._taken).encode())
+            self._taken.clear()
+        self.training.moments.append(self._moment(when, f"{when} {place}", texts))
 
     def note(self, rows: Iterable[MetricRow], metrics: Iterable[Mapping[str, float]]) -> None:
         """Record rows that the training logged."""
@@ -274,6 +345,9 @@ def _caught(work: Callable[[], dict[str, Any]], root: Path) -> dict[str, Any]:
         return work()
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         return {"error": explain_error(error, root)}
+    finally:
+        if (workers := sys.modules.get("cerebro_elastic.data.reading.worker_processes")) is not None:
+            workers.end_idle()  # the child exits without it
 
 
 class UnitsInARow(Observed):
@@ -296,7 +370,8 @@ class UnitsInARow(Observed):
         log: list[MetricRow] = []
         metrics: list[Mapping[str, float]] = []
         state = None
-        with self.observed(observe):
+        undisturbed = getattr(self._task, "undisturbed", nullcontext)
+        with self.observed(observe), undisturbed():
             for job in jobs:
                 result = self.train(replace(job, state=state))
                 state = result.state

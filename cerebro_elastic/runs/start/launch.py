@@ -248,6 +248,7 @@ class Launch:
                 watcher=watcher,
                 env=env,
             )
+            check.wait()
             measure_winner(record, folder, journal, watcher, env)
 
 
