@@ -58,8 +58,10 @@ def test_the_effect_of_one_config_on_another_is_found_in_one_process(
     found, stories = clean_process.alone(0, checked, section(model_fn=f"{ME}:scaled_fn"), tmp_path, rates)
     assert [each.outcome for each in found] == [CheckOutcome.EQUAL] * 2
     assert stories.keys() == {0}, "the second sets it itself"
-    assert stories[0].startswith("in one process with other configs, as on a rank of a run, ")
-    assert "unit 2" in stories[0]
+    outcome, story = stories[0]
+    assert outcome is CheckOutcome.DIFFERS
+    assert story.startswith("in one process with other configs, as on a rank of a run, ")
+    assert "unit 2" in story
     found, stories = clean_process.alone(0, checked, section(), tmp_path, rates)
     assert [each.outcome for each in found] == [CheckOutcome.EQUAL] * 2
     assert stories == {}

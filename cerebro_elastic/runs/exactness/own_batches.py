@@ -1,8 +1,8 @@
 """The batches of the ordinary fit with which units are compared: those of a user's own loader.
 
 Only the order of rows is the run's. Each batch is made when it is taken, in the process of the fit: by
-torch's ``DataLoader`` over the user's dataset, or of columns row by row. Nothing is kept or shared, and no code that
-makes the batches of units is called: it is what is judged.
+torch's ``DataLoader`` over the user's dataset, or of columns row by row. Nothing is kept or shared, and no
+code that makes the batches of units is called: it is what is judged.
 
 Where units make batches in workers, the generators of a worker are seeded for each batch, by the seed of the
 pass and the number of the batch; here those of this process are, while the batch is made.
