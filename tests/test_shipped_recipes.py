@@ -14,9 +14,9 @@ from cerebro_elastic.core.model.interfaces import Search, SearchContext
 from cerebro_elastic.errors import MissingExtra
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import import_object, install_extra, load
-from cerebro_elastic.training.hparams import checked_dataset, dataset_factory, task_hparams
+from cerebro_elastic.training.hparams import checked_dataset, task_hparams
 from cerebro_elastic.training.task import Task
-from cerebro_elastic.training.unit_runner import make_task
+from cerebro_elastic.training.unit_runner import loader_settings, make_task
 
 pytest.importorskip("sklearn.datasets")  # here, for they set environment variables when first imported
 with patch.dict(os.environ, KERAS_BACKEND="jax"):
@@ -92,7 +92,7 @@ def test_a_shipped_recipe_is_valid(path: Path, tmp_path: Path, monkeypatch: pyte
         monkeypatch.syspath_prepend(tmp_path)
     task: Task = load("cerebro.tasks", recipe.task.kind)(recipe.task, root)
     for hparams in configs:
-        task.check(task_hparams(task, dataset_factory(recipe), hparams))
+        task.check(task_hparams(task, loader_settings(recipe), hparams))
     if (dataset := checked_dataset(recipe, configs)) is not None:
         assert dataset.lengths == {"train": 1797}
         return

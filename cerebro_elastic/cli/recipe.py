@@ -108,8 +108,6 @@ def _show(recipe: Recipe, configs: int, checks: list[CheckedConfig], problem: st
         f"model. Two tiny epochs were trained by units, and by {' or '.join(references)}, on the same batches"
     )
     console.print(f"\n{summary}; compared on the way: {', '.join(kinds) or 'nothing'}", soft_wrap=True)
-    for line in checks[0].exactness.data if checks else ():
-        console.print(f"data: {line}", soft_wrap=True)
     if any(strategy != Strategy() for strategy in strategies(recipe)):
         console.print(
             "on one rank: on several, sums are added up in another order (docs/design/exactness.md)"

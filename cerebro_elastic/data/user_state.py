@@ -1,31 +1,35 @@
-"""What users' code draws from and keeps between its calls: generators, and what a function has in attributes,
-closures and the global variables of its file.
+"""What code that makes batches draws from: the three global generators, and those that users' and libraries'
+objects carry.
 
-Code that makes data begins with a seed, wherever it runs. A batch is shared, and a row is opened once, only
-if making it has left all of that as it was.
+Whatever makes a batch begins with the batch's seed (``seed_of_batch``), wherever and after whatever it runs.
+So a batch is a function of its rows and its seed. In worker processes all generators begin with it. In the
+rank the three global ones go on instead: they hop with the config, and one ordinary fit draws from them.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
 import random
 import sys
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
-from typing import Any, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
-_LARGE = 1 << 20
-"""Arrays of more bytes than this count as data, which no function changes."""
-_FIXED_SECONDS, _BYTES_PER_SECOND = 2e-5, 1e9
-"""The cost of keeping a value and taking it again: seconds, and bytes per second."""
+from cerebro_elastic.errors import TaskError
+from cerebro_elastic.registry import is_users, is_users_module
+
 CODE = (ModuleType, type, FunctionType, BuiltinFunctionType)
 """What runs, and is no value."""
+
+
+def seed_of_batch(seed: Sequence[int], number: int) -> int:
+    """The seed with which generators begin when batch ``number`` of a pass is made. ``seed`` is the pass's:
+    ``job_batches.pass_seed`` of (run seed, epoch, partition, rank)."""
+    return int(np.random.SeedSequence((*seed, number)).generate_state(1)[0])
 
 
 @contextmanager
@@ -65,57 +69,197 @@ def generator_states() -> tuple[object, ...]:
     )
 
 
-class Watched:
-    """Within the block ``values`` values are made by ``functions``. ``pays`` says whether to keep them."""
+class ForeignGenerators:
+    """The generators that ``objects`` carry (a ``transform``, a dataset, ...), besides the three global ones.
 
-    def __init__(self, functions: Iterable[Any], values: int = 1) -> None:
-        self._functions = list(functions)
-        self._values = values
+    They are found in attributes, also of classes, in short containers, in closures, defaults and partial
+    calls, and in the variables of the files that define functions and classes: so are those of
+    Albumentations, MONAI and Faker, and a ``rng = numpy.random.default_rng()`` of a user's file.
+    """
 
-    def __enter__(self) -> Self:
-        self._before = kept_state(self._functions)
-        self._began = time.perf_counter()
-        return self
+    def __init__(self, objects: Mapping[str, object]) -> None:
+        self.by_path = dict(_Search().found(objects))
+        """Each generator, by the first path that leads to it."""
 
-    def __exit__(self, *_: object) -> None:
-        self._seconds = time.perf_counter() - self._began
-        began = time.thread_time()  # not the time of others, on a machine that is full
-        self._unchanged = kept_state(self._functions) == self._before
-        self._watch_seconds = time.thread_time() - began
+    def seed(self, seed: int) -> None:
+        """Let each begin with a seed of its own, made of ``seed`` and its path. Raises ``TaskError`` for one
+        that cannot be seeded."""
+        for path, generator in self.by_path.items():
+            own = np.random.SeedSequence((seed, zlib.crc32(path.encode())))
+            try:
+                _kind_of(generator).seed(generator, own)
+            except (TypeError, NotImplementedError) as exc:
+                raise TaskError(_UNSEEDED.format(path=path, kind=type(generator).__name__)) from exc
+        if (opencv := sys.modules.get("cv2")) is not None:  # Albumentations' Spatter draws from its
+            opencv.setRNGSeed(seed >> 1)
 
-    def pays(self, size: int) -> bool:
-        """Whether a value of ``size`` bytes may be kept, and costs less to keep and take again than to
-        make."""
-        watched = _FIXED_SECONDS + 2 * self._watch_seconds / self._values
-        return self._unchanged and self._seconds / self._values > watched + size / _BYTES_PER_SECOND
+    @contextmanager
+    def seeded(self, seed: int) -> Iterator[None]:
+        """Within the block they begin with seeds made of ``seed``; behind it they go on where they stood."""
+        states = [_kind_of(generator).state(generator) for generator in self.by_path.values()]
+        self.seed(seed)
+        try:
+            yield
+        finally:
+            for generator, state in zip(self.by_path.values(), states, strict=True):
+                _kind_of(generator).put_back(generator, state)
 
 
-def kept_state(functions: Iterable[Any]) -> tuple[object, ...]:
-    """The state of this process's generators and of ``functions`` (or objects), to be compared."""
-    content = io.BytesIO()
-    pickler = _Pickler(content)
-    for value in _values(functions):
-        pickler.take(value)
-    return (*generator_states(), content.getvalue())
+_UNSEEDED = (
+    "{path}, a {kind}, cannot be seeded, so that batches would differ each time they are made: draw from the "
+    "generators of torch, numpy or Python, or make it of a seed that these draw (how-to/data.md, "
+    "'Random numbers')"
+)
 
 
-def _values(functions: Iterable[Any]) -> Iterator[Any]:
-    files: dict[int, dict[str, Any]] = {}
-    for function in functions:
-        while isinstance(function, partial):
-            yield function.args, function.keywords
-            function = function.func
-        if isinstance(function, MethodType):
-            yield function.__self__
-            function = function.__func__
-        yield from list(getattr(function, "__dict__", {}).values())
-        yield from (item for cell in getattr(function, "__closure__", None) or () for item in in_cell(cell))
-        names = getattr(function, "__globals__", None)
-        if names is None:  # an object
-            names = vars(sys.modules.get(type(function).__module__, object))
-        files[id(names)] = names
-    for names in files.values():
-        yield from [v for name, v in names.items() if name[:2] != "__" and not isinstance(v, CODE)]
+class _Kind(NamedTuple):
+    """How generators of a type are seeded in place, and put back."""
+
+    seed: Callable[[Any, np.random.SeedSequence], object]
+    state: Callable[[Any], Any]
+    put_back: Callable[[Any, Any], object]
+
+
+def _number(seed: np.random.SeedSequence) -> int:
+    return int(seed.generate_state(1)[0])
+
+
+def _seed_bits(generator: Any, seed: np.random.SeedSequence) -> None:
+    generator.state = type(generator)(seed).state
+
+
+def _seed_python(generator: random.Random, seed: np.random.SeedSequence) -> None:
+    generator.getstate()  # which a generator of the system has not
+    generator.seed(_number(seed))
+
+
+_KINDS: Mapping[type, _Kind] = {
+    np.random.Generator: _Kind(
+        lambda generator, seed: _seed_bits(generator.bit_generator, seed),
+        lambda generator: generator.bit_generator.state,
+        lambda generator, state: setattr(generator.bit_generator, "state", state),
+    ),
+    np.random.RandomState: _Kind(
+        lambda generator, seed: generator.seed(_number(seed)),
+        lambda generator: generator.get_state(legacy=False),
+        lambda generator, state: generator.set_state(state),
+    ),
+    random.Random: _Kind(
+        _seed_python,
+        lambda generator: None if isinstance(generator, random.SystemRandom) else generator.getstate(),
+        lambda generator, state: generator.setstate(state),
+    ),
+}
+_OF_TORCH = _Kind(
+    lambda generator, seed: generator.manual_seed(_number(seed)),
+    lambda generator: generator.get_state(),
+    lambda generator, state: generator.set_state(state),
+)
+
+
+def _kind_of(value: object) -> _Kind:
+    return next((kind for type_, kind in _KINDS.items() if isinstance(value, type_)), _OF_TORCH)
+
+
+_MOST_ITEMS, _MOST_VISITS = 256, 20_000
+"""Longer containers have rows, and no transforms. A search ends after this number of objects."""
+_DEEPEST = 24
+
+
+class _Search:
+    """A walk through objects to the generators that they carry."""
+
+    def __init__(self) -> None:
+        torch: Any = sys.modules.get("torch")
+        self._of_torch = torch and type(torch.default_generator)
+        self._data = (*_PLAIN, np.ndarray, *([torch.Tensor] if torch is not None else []))
+        global_ones = (random.random.__self__, np.random.random.__self__, torch and torch.default_generator)
+        self._seen: dict[int, object] = {id(each): each for each in global_ones}
+
+    def found(self, objects: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+        for name, value in objects.items():
+            yield from self._in(value, name, 0)
+
+    def _in(self, value: Any, path: str, depth: int) -> Iterator[tuple[str, object]]:
+        ended = depth > _DEEPEST or len(self._seen) > _MOST_VISITS
+        if isinstance(value, self._data) or ended or id(value) in self._seen:
+            return
+        self._seen[id(value)] = value  # which is kept: another one must not get its address
+        if self._draws(value):
+            yield path, value
+            return
+        for name, part in self._parts(value, path):
+            yield from self._in(part, name, depth + 1)
+
+    def _draws(self, value: Any) -> bool:
+        return isinstance(value, _GENERATORS) or type(value) is self._of_torch
+
+    def _parts(self, value: Any, path: str) -> Iterator[tuple[str, Any]]:
+        match value:
+            case ModuleType():
+                if is_users_module(value.__name__):
+                    yield from self._of_file(value.__name__)
+            case type():
+                yield from self._of_class(value)
+            case FunctionType():
+                cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+                yield from ((f"{path}.{name}", item) for name, cell in cells for item in in_cell(cell))
+                yield from ((f"{path}({place})", item) for place, item in enumerate(value.__defaults__ or ()))
+                yield from _named(path, {**(value.__kwdefaults__ or {}), **vars(value)})
+                yield from self._of_file(value.__module__)
+            case MethodType():
+                yield from ((path, value.__self__), (path, value.__func__))
+            case partial():
+                yield from [(path, value.func), (path, value.args), (path, value.keywords)]
+                yield from _named(path, vars(value))
+            case Mapping() if len(value) <= _MOST_ITEMS:
+                yield from ((f"{path}[{key!r}]", item) for key, item in value.items())
+            case list() | tuple() if len(value) <= _MOST_ITEMS:
+                yield from ((f"{path}[{place}]", item) for place, item in enumerate(value))
+        if not isinstance(value, (*CODE, MethodType)):
+            yield from self._of_object(value, path)
+
+    def _of_object(self, value: Any, path: str) -> Iterator[tuple[str, Any]]:
+        kind = type(value)
+        if kind.__module__.partition(".")[0] in sys.stdlib_module_names:
+            return
+        slots = [name for each in kind.__mro__ for name in _texts(vars(each).get("__slots__", ()))]
+        with suppress(Exception):  # whatever a class of the user's does
+            yield from _named(path, {name: getattr(value, name) for name in slots if hasattr(value, name)})
+            yield from _named(path, vars(value))
+        for each in kind.__mro__:
+            yield each.__qualname__, each
+
+    def _of_class(self, kind: type) -> Iterator[tuple[str, Any]]:
+        """The attributes of a class; of a library's only generators."""
+        for name, value in list(vars(kind).items()):
+            if is_users(kind) or self._draws(value):
+                yield f"{kind.__qualname__}.{name}", getattr(value, "__func__", value)
+        yield from self._of_file(kind.__module__)
+
+    def _of_file(self, name: str) -> Iterator[tuple[str, Any]]:
+        """The variables of a file; of a library's only generators."""
+        if name.partition(".")[0] in sys.stdlib_module_names and name != "__main__":
+            return
+        users, file = is_users_module(name), sys.modules.get(name)
+        if file is None or id(variables := vars(file)) in self._seen:
+            return
+        self._seen[id(variables)] = variables
+        for variable, value in list(variables.items()):
+            if self._draws(value) or (users and not variable.startswith("__")):
+                yield f"{name}.{variable}", value
+
+
+_GENERATORS = tuple(_KINDS)
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic)
+
+
+def _named(path: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    yield from ((f"{path}.{name}", value) for name, value in list(values.items()))
+
+
+def _texts(value: Any) -> Sequence[str]:
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def in_cell(cell: CellType) -> list[Any]:
@@ -124,25 +268,3 @@ def in_cell(cell: CellType) -> list[Any]:
         return [cell.cell_contents]
     except ValueError:
         return []
-
-
-class _Pickler(pickle.Pickler):
-    """Writes what may change, and of the rest which object it is."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file, protocol=5)
-        self._file = file
-
-    def take(self, value: Any) -> None:
-        start = self._file.tell()
-        try:
-            self.dump(value)
-        except Exception:  # what cannot be pickled, such as a lock
-            self._file.seek(start)
-            self._file.truncate()
-            self._file.write(b"%d" % id(value))
-
-    def persistent_id(self, value: Any) -> int | None:
-        """An object that is not written."""
-        large = isinstance(size := getattr(value, "nbytes", None), int) and size > _LARGE
-        return id(value) if large or isinstance(value, CODE) else None

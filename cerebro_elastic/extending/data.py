@@ -10,3 +10,5 @@ from cerebro_elastic.data.reading.dataset_factory import DatasetFactory as Datas
 from cerebro_elastic.data.reading.datasets import indivisible as indivisible
 from cerebro_elastic.data.reading.datasets import settings_of as settings_of
 from cerebro_elastic.data.reading.made_once import Batches as Batches
+from cerebro_elastic.data.user_state import ForeignGenerators as ForeignGenerators
+from cerebro_elastic.data.user_state import seed_of_batch as seed_of_batch

@@ -41,6 +41,9 @@ class Origin(Section):
     of another one is given to it."""
     materialize: bool = False
     """Only with `dataset`: its rows are read once, and written to partitions as columns, as of a `source`."""
+    deterministic: bool = False
+    """Only with `dataset` or `datamodule`: its training rows are the same in each epoch, so each is opened
+    once for the run; see [made once](../how-to/data.md#made-once)."""
 
 
 class Preparation(Section):
@@ -135,7 +138,7 @@ OF_COLUMNS = OF_SOURCE - {"partitions", "valid", "test", "valid_partitions"}
 """Those of them that are about the columns of a `source`."""
 _NAMING = OF_COLUMNS - {"max_bad_rows"}
 """Those of them that name columns."""
-_OF_DATASET = frozenset({"args", "materialize"})
+_OF_DATASET = frozenset({"args", "materialize", "deterministic"})
 _OF_BATCHES = frozenset({"layout", "ragged", "pad_value", "decode", "augment", "bucket"})
 """Keys that say how columns become batches."""
 _OF_LOADER = frozenset(
@@ -195,8 +198,8 @@ class Data(Preparation, Origin):
     pad_value: Mapping[str, int | float] = Field(default={})
     """By column, the value that sequences are padded with. The default is 0."""
     decode: Mapping[str, Reference] = Field(default={})
-    """By column of encoded values (`bytes`), a function that makes an array of one value. If it draws nothing
-    at random, it is called once for each row; see [made once](../how-to/data.md#made-once)."""
+    """By column of encoded values (`bytes`), a function that makes an array of one value. The same bytes give
+    the same array, so it is called once for each row; see [made once](../how-to/data.md#made-once)."""
     augment: Mapping[str, Reference] = Field(default={})
     """By column of `decode`, a function that makes another array of the decoded one in each epoch. It is
     called in training; with a parameter `training`, in validation too."""

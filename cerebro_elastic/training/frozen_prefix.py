@@ -298,7 +298,7 @@ class FrozenPrefix:
                 batch = self._prepared(loaded)
                 sums = call.sums(batch)
                 few = None if self._checked else self._few(call, number, batch, sums)
-                before = content.state(call.prefix) if few else None
+                before = content.state(self._path, call.prefix) if few else None
                 chunk = _Chunk(sums, self._evaluated(call, batch))
                 if few is not None:
                     self._check_input(call, batch, sums)
@@ -359,7 +359,7 @@ class FrozenPrefix:
         """Raise ``TaskError`` if to compute a chunk has drawn or changed something, or if its last rows have
         other features alone."""
         alone = self._evaluated(call, *few)
-        if content.state(call.prefix) != before:
+        if content.state(self._path, call.prefix) != before:
             raise TaskError(
                 f"{self._name} draws random numbers, or keeps something from call to call (an attribute, a "
                 "buffer, a global variable): its features cannot be kept; put that outside of the prefix"
@@ -436,7 +436,9 @@ def _loaded(call: _Call, numbers: Iterator[int]) -> Iterator[Any]:
         return BatchRows(rows, rows)
 
     if maker.loader.workers:
-        for made in in_worker_processes(maker.make, rows_of, (0,), maker.loader, numbers, None):
+        for made in in_worker_processes(
+            maker.make, rows_of, (0,), maker.loader, maker.generators, numbers, None
+        ):
             yield made.batch
         return
     for number in numbers:

@@ -93,39 +93,30 @@ def dataset_factory(recipe: Recipe, lengths: Mapping[str, int] | None = None) ->
     return DatasetFactory(reference, recipe.root, data.args, recipe.seed, lengths or {})
 
 
-def task_hparams(task: Task, dataset: DatasetFactory | None, hparams: HParams) -> HParams:
-    """The hyper-parameters of the task: all but those that only the dataset takes."""
-    if dataset is None:
-        return hparams
-    of_dataset = dataset.parameters - {"batch_size"}
+def task_hparams(task: Task, loader: LoaderSettings, hparams: HParams) -> HParams:
+    """The hyper-parameters of the task: all but those that only the dataset and the functions of the data
+    take."""
+    of_data = loader.parameters - {"batch_size"}
     return {
         name: value
         for name, value in hparams.items()
-        if name not in of_dataset or (isinstance(task, TakesByName) and task.takes(name))
+        if name not in of_data or (isinstance(task, TakesByName) and task.takes(name))
     }
 
 
-def check_hparams(task: Task, dataset: DatasetFactory | None, hparams: HParams) -> None:
+def check_hparams(task: Task, loader: LoaderSettings, hparams: HParams) -> None:
     """Raise ``TaskError`` if the task cannot be trained with these hyper-parameters. Of one that neither the
-    task nor the dataset takes, the message has the names of both."""
+    task nor the data take, the message has the names of both."""
     try:
-        task.check(task_hparams(task, dataset, hparams))
+        task.check(task_hparams(task, loader, hparams))
     except TaskError as exc:
         unknown = [n for n in hparams if isinstance(task, TakesByName) and not task.takes(n)]
-        unknown = [n for n in unknown if dataset is not None and n not in dataset.parameters]
-        if dataset is None or not unknown:
+        unknown = [n for n in unknown if n not in loader.parameters]
+        takers = [*loader.functions, *([loader.dataset.reference] if loader.dataset is not None else [])]
+        if not unknown or not takers:
             raise
-        near = did_you_mean(unknown[0], dataset.parameters)
-        raise TaskError(f"{exc}; neither does {dataset.reference}; {near}") from exc
-
-
-def bound(loader: LoaderSettings, hparams: HParams) -> LoaderSettings:
-    """The loader for a config, whose hyper-parameters may be arguments of the dataset. A data module has
-    settled more of it."""
-    if loader.dataset is None:
-        return loader
-    dataset = loader.dataset.with_hparams(hparams)
-    return replace(loader, dataset=dataset, **dataset.make().loader)
+        near = did_you_mean(unknown[0], loader.parameters)
+        raise TaskError(f"{exc}; neither does {' or '.join(takers)}; {near}") from exc
 
 
 def checked_dataset(recipe: Recipe, points: Sequence[HParams]) -> NumberedDatasets | None:

@@ -84,15 +84,14 @@ def training_batches(job: UnitJob, part: BatchPart = whole) -> Iterator[Any]:
     loader = loader_settings(job)
     order = training_order(job.partition, loader, job.seed, job.unit.epoch)
     order = order[: unit_batches(job) * loader.batch_size]
-    seed = rank_seed(job)
     if job.begins_epoch:
         _begin(loader)
-    loader = loader.of_phase(training=True)
+    loader = loader.of_phase(training=True, epoch=job.unit.epoch)
     made = job.batches(
         job.partition,
         order,
         loader,
-        seed=seed,
+        seed=rank_seed(job),
         skip=job.skip,
         part=part,
         epoch=job.unit.epoch,
@@ -113,9 +112,18 @@ def training_batches(job: UnitJob, part: BatchPart = whole) -> Iterator[Any]:
 
 
 def rank_seed(job: UnitJob) -> int:
-    """The seed of this rank for what is random in the unit. Each rank has another one."""
+    """The seed of this rank for what is random in the unit: of its pass over the partition. Each rank has
+    another one. Batch ``number`` of a pass begins with ``seed_of_batch((seed,), number)``."""
     rank, _ = ranks()
-    entropy = (job.seed, job.unit.epoch, job.unit.partition, *([rank] if rank else []))
+    return _seed(job.seed, job.unit.epoch, job.unit.partition, *([rank] if rank else []))
+
+
+def validation_seed(job: UnitJob, number: int) -> int:
+    """The seed of this rank's pass over validation partition, or loader, ``number`` in the job's epoch."""
+    return _seed(job.seed, job.unit.epoch, number, ranks()[0], 1)
+
+
+def _seed(*entropy: int) -> int:
     return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
 
@@ -125,11 +133,20 @@ def natural_batches(job: UnitJob, partitions: Iterable[Partition], part: BatchPa
     Arguments and errors are those of ``training_batches``; ``Stopped`` is raised only in a unit that
     evaluates.
     """
-    loader, done = validation_settings(job).of_phase(training=False), 0
+    loader, done = validation_settings(job).of_phase(training=False, epoch=job.unit.epoch), 0
     _begin(loader)
     for partition in partitions:
         order = np.arange(partition.rows)
-        made = job.batches(partition, order, loader, part=part, made=job.made, use=job.data_use)
+        made = job.batches(
+            partition,
+            order,
+            loader,
+            seed=validation_seed(job, partition.index),
+            part=part,
+            epoch=job.unit.epoch,
+            made=job.made,
+            use=job.data_use,
+        )
         for number, batch in enumerate(job.data_use.timed(made)):
             if done and job.unit.phase is Phase.EVALUATE and job.stop(done):
                 raise Stopped(done)

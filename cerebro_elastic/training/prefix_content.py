@@ -21,7 +21,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from cerebro_elastic.checkpoint.bases import bytes_of, sha256_of
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.data.reading.row_sums import Sums, row_sums
-from cerebro_elastic.data.user_state import CODE, in_cell, kept_state
+from cerebro_elastic.data.user_state import CODE, generator_states, in_cell
 from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.registry import is_users, is_users_module
 from cerebro_elastic.system.torch_internals import buffers_of, normalizes, version_of
@@ -236,12 +236,11 @@ class _Pickler(pickle.Pickler):
         return str, (_digest(value) if number is None else number,)
 
 
-def state(prefix: nn.Module) -> object:
+def state(path: str, prefix: nn.Module) -> object:
     """What computing features must leave as it is: generators, the prefix, and what the user's files keep."""
-    parts = {type(part) for part in prefix.modules() if is_users(type(part))}
     devices = {tensor.device for tensor in tensors(prefix) if tensor.device.type == "cuda"}
     of_devices = [torch.cuda.get_rng_state(device).numpy().tobytes() for device in devices]
-    return of_devices, kept_state([prefix, *parts, *(part.forward for part in parts)])
+    return of_devices, generator_states(), form(path, prefix), digests(prefix)
 
 
 def close(one: Tensor, other: Tensor) -> bool:

@@ -22,13 +22,14 @@ from cerebro_elastic.data.manifest import Manifest, Split, check_unchanged
 from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_once import MadeBatches
+from cerebro_elastic.data.reading.made_twice import BATCHES
 from cerebro_elastic.data.reading.partition import Partition, unopened
 from cerebro_elastic.errors import RecipeError, TaskError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import RaceSearch
 from cerebro_elastic.registry import import_object, load, naming_extras
 from cerebro_elastic.system.cache_space import Room
-from cerebro_elastic.training.hparams import bound, dataset_factory, task_hparams
+from cerebro_elastic.training.hparams import dataset_factory, task_hparams
 from cerebro_elastic.training.task import (
     LossWeights,
     ModelValues,
@@ -118,7 +119,9 @@ class UnitRunner:
         checkpoint.keep_copies(cache, limit, beat)
         self.device = device
         self._made: MadeBatches | None = None
-        self._loader = loader_settings(self.recipe, self._manifest.datasets)
+        self._loader = replace(
+            loader_settings(self.recipe, self._manifest.datasets), anew=frozenset(spec.differing)
+        )
         self._loader.check(self._manifest.columns)
 
     def use_threads(self) -> None:
@@ -127,7 +130,9 @@ class UnitRunner:
 
     def share_batches(self, limit_bytes: int) -> None:
         """From now on share the batches that units make with the other ranks of the host, and keep opened
-        rows; all of it takes at most ``limit_bytes``."""
+        rows; all of it takes at most ``limit_bytes``. Neither, if batches were not made the same again."""
+        if BATCHES in self._spec.differing:
+            return
         run = values_digest({"spec": encode(self._spec)})  # with the digests of data and code
         self._made = (
             MadeBatches(self.cache.root / f"made-{os.getuid()}", limit_bytes, run) if limit_bytes else None
@@ -180,17 +185,17 @@ class UnitRunner:
         ``partition`` has other rows than the unit's."""
         inherits = None
         if config.parent and is_newborn(config):
-            inherits = task_hparams(self._task, self._loader.dataset, config.parent.hparams)
+            inherits = task_hparams(self._task, self._loader, config.parent.hparams)
         return UnitJob(
             unit=unit,
-            hparams=task_hparams(self._task, self._loader.dataset, config.hparams),
+            hparams=task_hparams(self._task, self._loader, config.hparams),
             seed=self._plan.seed_of(config.repeat),
             epochs=self._spec.epochs_of(config.id, unit.epoch),
             visited=config.visited,
             rows=tuple(self._manifest.rows[j] for j in self._plan.trains(config.fold)),
             partition=self.fetch(unit.phase, unit.partition, beat) if partition is None else partition,
             validation=self._validation(config, unit, beat),
-            loader=bound(self._loader, config.hparams),
+            loader=self._loader.with_hparams(config.hparams),
             state=state,
             inherits=inherits,
             device=self.device,

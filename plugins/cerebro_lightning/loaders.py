@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,8 +24,10 @@ from torch.utils.data import DataLoader
 from cerebro_elastic.extending.data import (
     Batches,
     DatasetFactory,
+    ForeignGenerators,
     in_worker_processes,
     indivisible,
+    seed_of_batch,
 )
 from cerebro_elastic.extending.errors import NoTestSet, TaskError
 from cerebro_elastic.extending.state import fingerprint, is_generator, rng, values_equal
@@ -128,7 +130,21 @@ class ValidationLoader:
         loader = self._loader
         if self._job.loader.workers and isinstance(loader, DataLoader) and loader.batch_sampler is not None:
             return self._of_rows(self._rows())
-        return iter(loader)
+        return self._seeded(iter(loader))
+
+    def _seeded(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """The batches, made in this process. Generators that the user's objects carry begin with each."""
+        generators = _generators_of(self._loader)
+        for number in count():
+            with generators.seeded(seed_of_batch(self._seed, number)):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+    @property
+    def _seed(self) -> tuple[int]:
+        return (job_batches.validation_seed(self._job, self._number),)
 
     def _rows(self) -> list[Sequence[Any]]:
         """The rows of each batch."""
@@ -143,12 +159,19 @@ class ValidationLoader:
         assert factory is not None
         make = partial(_validation_batch, factory, job.seed, self._number)
         if not job.loader.workers:
-            yield from map(make, rows_of_batches)
+            yield from self._seeded(map(make, rows_of_batches))
             return
-        seed = (job.seed, self._number)
-        in_processes = partial(in_worker_processes, make, rows_of_batches.__getitem__, seed, job.loader)
-        key = ("validation loader", *seed, job.loader.data_args, list(map(list, rows_of_batches)))
-        shared = nullcontext() if job.made is None else job.made.shared(key, len(rows_of_batches))
+        in_processes = partial(
+            in_worker_processes,
+            make,
+            rows_of_batches.__getitem__,
+            self._seed,
+            job.loader,
+            partial(_generators, factory, job.seed, self._number),
+        )
+        key = ("validation loader", self._number, job.loader.data_args, list(map(list, rows_of_batches)))
+        size = len(rows_of_batches)
+        shared = nullcontext() if job.made is None else job.made.shared(key, size, job.unit.epoch)
         with shared as in_use:
             batches = Batches(range(len(rows_of_batches)), in_processes, in_use, job.data_use)
             yield from job.data_use.timed(iter(batches))
@@ -181,6 +204,17 @@ def _validation_batch(factory: DatasetFactory, seed: int, number: int, rows: Seq
     loader = _loaders_of(factory.make().module, seed)[number]
     several = getattr(loader.dataset, "__getitems__", None)  # as torch's fetcher does
     return loader.collate_fn(several(rows) if several else [loader.dataset[row] for row in rows])
+
+
+def _generators(factory: DatasetFactory, seed: int, number: int) -> ForeignGenerators:
+    """Runs in a worker process: the generators of its validation loader ``number``."""
+    return _generators_of(_loaders_of(factory.make().module, seed)[number])
+
+
+def _generators_of(loader: Any) -> ForeignGenerators:
+    if not isinstance(loader, DataLoader):
+        return ForeignGenerators({"the validation loader": loader})
+    return ForeignGenerators({"dataset": loader.dataset, "collate_fn": loader.collate_fn})
 
 
 def _loaders_of(module: Any, seed: int) -> Sequence[Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import chain, count
 from types import FrameType
@@ -25,6 +25,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from cerebro_elastic.extending.data import ForeignGenerators
 from cerebro_elastic.extending.state import rng, to_names
 from cerebro_elastic.extending.tasks import Observe, OrdinaryFit, UnitJob, job_batches
 from cerebro_lightning._lightning_internals import callbacks_of, hooks_wrapped
@@ -177,9 +178,9 @@ def _users_own_validation(job: UnitJob) -> Any:
             return loader
         own = copy.copy(loader)
         own.num_workers, own.timeout = 0, 0
-        if job.loader.workers:
-            own.__class__ = _Seeded
-            own.seed = (job.seed, next(numbers))  # type: ignore[attr-defined]
+        own.__class__ = _Seeded
+        own.seed = job_batches.validation_seed(job, next(numbers))  # type: ignore[attr-defined]
+        own.in_workers = bool(job.loader.workers)  # type: ignore[attr-defined]
         return own
 
     if isinstance(returned, Mapping):
@@ -188,17 +189,28 @@ def _users_own_validation(job: UnitJob) -> Any:
 
 
 class _Seeded(DataLoader[Any]):
-    """A user's loader that seeds the generators for each batch, as a worker's are."""
+    """A user's loader whose batches begin with their seeds: so do the generators that the dataset carries,
+    and where units make them ``in_workers`` also the global ones."""
 
-    seed: tuple[int, ...]
+    seed: int
+    in_workers: bool
 
     def __iter__(self) -> Any:
-        torch.empty((), dtype=torch.int64).random_()  # as a DataLoader does for each of its iterators
-        for number, rows in enumerate(list(self.batch_sampler or ())):
+        batches = super().__iter__()
+        carried = ForeignGenerators({"dataset": self.dataset, "collate_fn": self.collate_fn})
+        if self.in_workers:  # those that the sampler draws from go on
+            rows_of_batches = list(self.batch_sampler or ())
+            loader = DataLoader(self.dataset, batch_sampler=rows_of_batches, collate_fn=self.collate_fn)
             with rng.borrowed():
-                rng.seed_all(int(np.random.SeedSequence((*self.seed, number)).generate_state(1)[0]))
-                several = getattr(self.dataset, "__getitems__", None)  # as torch's fetcher does
-                batch = self.collate_fn(several(rows) if several else [self.dataset[row] for row in rows])
+                batches = iter(loader)
+        for number in count():
+            seed = int(np.random.SeedSequence((self.seed, number)).generate_state(1)[0])
+            with rng.borrowed() if self.in_workers else nullcontext(), carried.seeded(seed):
+                if self.in_workers:
+                    rng.seed_all(seed)
+                batch = next(batches, None)
+            if batch is None:
+                return
             yield batch
 
 

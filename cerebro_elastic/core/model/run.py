@@ -147,6 +147,9 @@ class Spec:
     """The URL of checkpoints and logs."""
     version: str
     extensions: tuple[Extension, ...] = ()
+    differing: Mapping[str, str] = field(default_factory=dict)
+    """What of the data was not made the same again before the start, in sentences (``data/reading``,
+    ``made_twice.py``): by column, whose rows are not kept then; "": batches, of which none is shared then."""
     reuse: str = ""
     """The sha256 of ``<storage>/reuse.json``, which has what the run may take over from earlier ones; "" if
     it was started without."""

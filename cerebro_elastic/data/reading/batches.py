@@ -1,18 +1,19 @@
 """The batches of a pass over a partition, in order: made in worker processes, here, or by other ranks.
 
 Each column of a batch is indexed with all of its rows at once, never row by row; a user's dataset is read row
-by row. Rows that are opened without chance, by a ``decode`` function or a dataset, are opened once: a row is
-kept if opening it left all generators, and what the user's functions keep, as they were. With ``bucket`` the
-order makes batches of rows of similar length, so that little is padded.
+by row. Rows that are always the same, by the user's word (``LoaderSettings.kept_columns``), are opened once
+for the run, under a fixed seed; now and then one is opened again, under another. With ``bucket`` the order
+makes batches of rows of similar length, so that little is padded.
 """
 
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -34,8 +35,8 @@ from cerebro_elastic.data.reading.column_rows import (
 from cerebro_elastic.data.reading.loader_settings import LENGTHS, LoaderSettings
 from cerebro_elastic.data.reading.made_once import Batches, DataUse, Made, MadeBatches, Make
 from cerebro_elastic.data.reading.partition import Partition, in_file, sample_order
-from cerebro_elastic.data.reading.shared_records import MISSING, Records
-from cerebro_elastic.data.user_state import Watched
+from cerebro_elastic.data.reading.shared_records import MISSING, Records, same
+from cerebro_elastic.data.user_state import ForeignGenerators, seed_generators, seed_of_batch, seeded
 from cerebro_elastic.errors import DamagedData
 
 _BUCKETS = 1
@@ -81,12 +82,12 @@ def batches(
     """The partition's batches, its rows taken in ``order``, without the first ``skip``: those are not made.
     Of each, ``part`` is made.
 
-    They are the same for any number of workers, except that what draws at random (a ``transform``, a
-    dataset) draws from the global generators of its process: in a worker these are seeded for each batch, by
-    ``seed`` and the batch's number. The global generators of this process are not touched here.
+    They are the same for any number of workers, except for what draws from the three global generators: in
+    a worker these are seeded for each batch (``seed_of_batch``), in this process they are not touched here.
+    Generators that the user's functions and datasets carry are seeded for each batch in both.
 
-    With ``made``, batches that the user's functions make are shared with the other ranks of the host, and
-    rows that are opened without chance are opened once. An ``epoch`` is given for training. ``use`` counts.
+    With ``made``, rows that are always the same are opened once, and the batches that workers make in an
+    ``epoch`` are shared with the other ranks of the host. ``use`` counts.
     """
     if len(order) and (order.min() < 0 or order.max() >= partition.rows):
         raise IndexError(f"order has rows from {order.min()} to {order.max()} of {partition.rows}")
@@ -104,19 +105,22 @@ def batches(
             opened: dict[str, Records] = {}
             shared = None
             if made is not None and loader.calls_user and count:
-                data = (partition.name, loader.data_args)
-                for name in loader.opened_columns:
-                    if (rows := in_use.enter_context(made.shared((*data, name), partition.rows))) is not None:
+                for name in sorted(loader.kept_columns):
+                    rows_key = (partition.name, loader.dataset_args, name)
+                    if (rows := in_use.enter_context(made.shared(rows_key, partition.rows))) is not None:
                         opened[name] = rows.records
-                digest = hashlib.sha256(order.tobytes()).digest()
-                key = (*data, digest, size, sorted(parts.items()), seed)
-                shared = in_use.enter_context(made.shared(key, count, epoch))
+                if loader.workers and epoch is not None:
+                    digest = hashlib.sha256(order.tobytes()).digest()
+                    key = (partition.name, loader.data_args, digest, size, sorted(parts.items()), seed)
+                    shared = in_use.enter_context(made.shared(key, count, epoch))
             maker = BatchMaker(partition, loader, opened)
-            make: Make = partial(_here, maker, rows_of)
+            make: Make = partial(_here, maker, rows_of, seed)
             if loader.workers:
-                make = partial(in_worker_processes, maker.make, rows_of, (seed,), loader)
-            for batch in Batches(range(skip, count), make, shared, use or DataUse()):
+                make = partial(in_worker_processes, maker.make, rows_of, (seed,), loader, maker.generators)
+            counted = use or DataUse()
+            for batch in Batches(range(skip, count), make, shared, counted):
                 yield _pinned(batch) if loader.pin_memory else batch
+            counted.differing = next(filter(None, (each.differing for each in opened.values())), "")
 
     return of_pass()
 
@@ -136,41 +140,59 @@ def in_worker_processes(
     argument_of: Callable[[int], Any],
     seed: tuple[int, ...],
     loader: LoaderSettings,
+    generators: Callable[[], ForeignGenerators],
     numbers: Iterator[int],
     records: Records | None,
 ) -> Generator[Made, None, None]:
     """What ``make`` makes of each number's argument in the worker processes of a ``loader``; they put it into
     the records. (Imports torch.)
 
-    ``seed`` and the number seed the generators of the process for each call.
+    For each call the process's global generators, and those that ``generators`` finds there, begin with the
+    seed that follows from ``seed`` and the number (``seed_of_batch``).
     """
-    from cerebro_elastic.data.reading.worker_processes import SeededTask, SentOnce, in_workers
+    from cerebro_elastic.data.reading.worker_processes import SentOnce, in_workers
 
-    keep = SentOnce(partial(_made_and_kept, make, records))
-    tasks = (SeededTask(partial(keep, number, argument_of(number)), (*seed, number)) for number in numbers)
-    return in_workers(tasks, loader)
+    keep = SentOnce(_SeededMake(make, generators, seed, records))
+    return in_workers((partial(keep, number, argument_of(number)) for number in numbers), loader)
 
 
-def _made_and_kept(make: Callable[[Any], Any], records: Records | None, number: int, argument: Any) -> Made:
-    batch = make(argument)
-    kept = records is not None and records.put(number, batch)
-    return Made(MISSING if kept else batch, kept)
+@dataclass(frozen=True)
+class _SeededMake:
+    """Makes batches in a worker process, where each draws the same wherever the unit began."""
+
+    make: Callable[[Any], Any]
+    generators: Callable[[], ForeignGenerators]
+    seed: tuple[int, ...]
+    records: Records | None
+
+    @cached_property
+    def _foreign(self) -> ForeignGenerators:
+        return self.generators()
+
+    def __call__(self, number: int, argument: Any) -> Made:
+        seed = seed_of_batch(self.seed, number)
+        seed_generators(seed)
+        self._foreign.seed(seed)
+        batch = self.make(argument)
+        kept = self.records is not None and self.records.put(number, batch)
+        return Made(MISSING if kept else batch, kept)
 
 
 def _here(
     maker: BatchMaker,
     rows_of: Callable[[int], BatchRows],
+    seed: int,
     numbers: Iterator[int],
-    records: Records | None,
+    _records: Records | None,
 ) -> Generator[Made, None, None]:
-    """Batches made in this process. One is not kept if making it drew at random, or changed what the user's
-    functions keep: training draws from the same generators, and that state hops with the config."""
-    while records is not None and not records.declined:
-        if (number := next(numbers, None)) is None:
-            return
-        with Watched(maker.functions) as watched:
-            batch = maker.make(rows_of(number))
-        yield Made(batch, records.put(number, batch, watched.pays))
+    """Batches made in this process. None is shared: the user's functions draw from the generators that
+    training draws from, and their state hops with the config."""
+    foreign = maker.generators()
+    if foreign.by_path:
+        for number in numbers:
+            with foreign.seeded(seed_of_batch((seed,), number)):
+                batch = maker.make(rows_of(number))
+            yield Made(batch, kept=False)
     while together := [maker.taken(rows_of(number)) for number in islice(numbers, maker.at_once)]:
         for batch in together:
             yield Made(maker.transformed(batch), kept=False)
@@ -234,18 +256,18 @@ class BatchMaker:
     opened: Mapping[str, Records] = field(default_factory=dict)
     """By column, the rows that were opened before, and may be kept."""
 
-    @property
-    def functions(self) -> list[Any]:
-        """The user's functions and objects that take part in making a batch in the rank itself."""
-        if self.loader.workers:
-            return []
-        datasets = self.loader.dataset.make().by_split if self.loader.dataset else {}
-        return [*self.loader.functions.values(), *datasets.values()]
+    def generators(self) -> ForeignGenerators:
+        """The generators that the user's functions and datasets carry in this process."""
+        return self._generators
+
+    @cached_property
+    def _generators(self) -> ForeignGenerators:
+        return ForeignGenerators(self.loader.objects)
 
     @property
     def at_once(self) -> int:
-        """How many batches are made one right after the other. Only one if the user's code takes part in it:
-        that code may draw from the generators that training draws from."""
+        """How many batches are made one right after the other, before their ``transform``. Only one if the
+        user's code takes part in it: that code may draw from the generators that training draws from."""
         if self.loader.dataset is not None or self.loader.collate is not None or self.loader.decode:
             return 1
         stored = sum(in_file(column).nbytes for column in self.partition.columns.values())
@@ -270,7 +292,7 @@ class BatchMaker:
             def read(index: Index) -> list[Any]:
                 return datasets.rows(equal_rows(partition, ROW, index).tolist())
 
-            rows_of_batch = self._opened(ROW, rows.index, read)
+            rows_of_batch = self._opened(ROW, rows.index, read, f"the dataset of {partition.name}")
             return (loader.collate or datasets.collate)(rows_of_batch)
         if loader.collate is not None:
             columns = {name: self._single_values(name, rows.index) for name in partition.columns}
@@ -310,13 +332,24 @@ class BatchMaker:
     def _decoded(self, name: str, index: Index) -> list[Any]:
         """Encoded values, opened, and augmented if there is a function for that."""
         augment = self.loader.augment.get(name)
-        values = self._opened(name, index, partial(decoded_rows, self.partition, self.loader, name))
+        decode = partial(decoded_rows, self.partition, self.loader, name)
+        values = self._opened(name, index, decode, f"`decode` of {name!r}")
         return values if augment is None else called(augment, "augment", values, self.partition, name, index)
 
-    def _opened(self, name: str, index: Index, open_rows: Callable[[Index], list[Any]]) -> list[Any]:
-        if name not in self.opened:
+    def _opened(
+        self, name: str, index: Index, open_rows: Callable[[Index], list[Any]], what: str
+    ) -> list[Any]:
+        """Rows as the user's code opens them: those that are always the same under a fixed seed, so that it
+        does not matter which of them were kept."""
+        records = self.opened.get(name)
+        if name not in self.loader.kept_columns or (records is not None and records.differing):
             return open_rows(index)
-        return opened(index, open_rows, self.opened[name], self.functions)
+
+        def under(seed: int, index: Index) -> list[Any]:
+            with seeded(seed), self._generators.seeded(seed):
+                return open_rows(index)
+
+        return under(0, index) if records is None else opened(index, under, records, what)
 
 
 def decoded_rows(partition: Partition, loader: LoaderSettings, name: str, index: Index) -> list[Any]:
@@ -331,18 +364,27 @@ def _arranged(columns: dict[str, Any], loader: LoaderSettings) -> Any:
     return next(iter(columns.values())) if len(columns) == 1 else tuple(columns.values())
 
 
+_TESTED = 1 / 256
+"""The share of kept rows that are opened again when they are taken."""
+_chance = random.Random()
+"""Draws which; no result depends on it."""
+
+
 def opened(
-    index: Index, open_rows: Callable[[Index], list[Any]], records: Records, functions: Sequence[Any]
+    index: Index, open_rows: Callable[[int, Index], list[Any]], records: Records, what: str
 ) -> list[Any]:
-    """The partition's rows at ``index``: from the ``records``, or opened by ``open_rows``, which calls the
-    user's ``functions``, and kept there."""
+    """The partition's rows at ``index``: from the ``records``, or opened by ``open_rows`` under a seed, and
+    kept there. A row that was kept, and is another one when it is opened again, ends that; ``what`` opens
+    them."""
     rows = [records.get(place) for place in index.tolist()]
     missing = [at for at, row in enumerate(rows) if row is MISSING]
+    if len(missing) < len(rows) and _chance.random() < _TESTED * (len(rows) - len(missing)):
+        at = next(at for at, row in enumerate(rows) if row is not MISSING)
+        (again,) = open_rows(1 + _chance.randrange(1 << 31), index[[at]])
+        if not same(rows[at], again):
+            records.distrust(f"{what} has made another row {index[at]} than before")
     if missing:
-        with Watched([] if records.declined else functions, len(missing)) as watched:
-            now = open_rows(index[missing])
-        for at, row in zip(missing, now, strict=True):
+        for at, row in zip(missing, open_rows(0, index[missing]), strict=True):
             rows[at] = row
-            if not records.declined:
-                records.put(int(index[at]), row, watched.pays)
+            records.put(int(index[at]), row)
     return rows

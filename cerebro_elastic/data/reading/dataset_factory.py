@@ -110,6 +110,11 @@ def _datasets(reference: str, root: Path, args: str, seed: int) -> NumberedDatas
         ) from exc
 
 
+def forget_datasets() -> None:
+    """Let this process make each dataset anew."""
+    _datasets.cache_clear()
+
+
 def _by_split(returned: Any) -> Mapping[str, Any]:
     named = isinstance(returned, Mapping) and "train" in returned and set(returned) <= set(SPLITS)
     return dict(returned) if named else {"train": returned}

@@ -13,15 +13,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate
 from typing import IO, Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch.utils.data import (
     BatchSampler,
@@ -63,27 +61,6 @@ def _attribute(dataset: MapDataset, name: str) -> NDArray[Any]:
             return np.concatenate(parts) if all(part.ndim for part in parts) else np.asarray(None)
         case _:
             return np.asarray(getattr(dataset, name, None))
-
-
-def _generators_of(dataset: MapDataset) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """The random generators among a dataset's attributes, by name, and what returns the state of each."""
-    if isinstance(dataset, Subset):
-        yield from _generators_of(dataset.dataset)
-        return
-    for name, value in getattr(dataset, "__dict__", {}).items():
-        match value:
-            case random.Random():
-                yield name, value.getstate
-            case np.random.Generator():
-                yield name, partial(getattr, value.bit_generator, "state")
-            case np.random.RandomState():
-                yield name, partial(value.get_state, legacy=False)
-            case torch.Generator():
-                yield name, partial(_state_of, value)
-
-
-def _state_of(generator: torch.Generator) -> bytes:
-    return generator.get_state().numpy().tobytes()
 
 
 def stacked(rows: list[Any]) -> Any:
@@ -158,27 +135,7 @@ class NumberedDatasets:
         return values.astype(np.int64) if lengths else values
 
     def rows(self, numbers: Sequence[int]) -> list[Any]:
-        """The rows of one split, as the user's dataset returns them.
-
-        Raises ``TaskError`` if the dataset has drawn from a generator of its own: a row would depend on which
-        rows this process has read before.
-        """
-        before = [state() for _, state in self._own_generators]
-        rows = self._rows(numbers)
-        for (name, state), was in zip(self._own_generators, before, strict=True):
-            if repr(state()) != repr(was):
-                raise TaskError(
-                    f"the dataset that {self.reference} returned draws from its own generator {name!r}: draw "
-                    "from those of torch, numpy or Python, whose states hop with the config and are seeded "
-                    "for each batch in worker processes"
-                )
-        return rows
-
-    @cached_property
-    def _own_generators(self) -> list[tuple[str, Callable[[], Any]]]:
-        return [own for dataset in self.by_split.values() for own in _generators_of(dataset)]
-
-    def _rows(self, numbers: Sequence[int]) -> list[Any]:
+        """The rows of one split, as the user's dataset returns them."""
         split, start = [item for item in self._starts.items() if item[1] <= numbers[0]][-1]
         dataset, places = self.by_split[split], [number - start for number in numbers]
         if callable(several := getattr(dataset, "__getitems__", None)):  # as torch's fetcher does
@@ -289,7 +246,7 @@ def _refusals(loader: DataLoader[Any]) -> Iterator[tuple[bool, str]]:
     )
     yield (
         loader.worker_init_fn is not None,
-        "a worker_init_fn: the generators of workers are seeded for each batch; leave it out",
+        "a worker_init_fn: generators are seeded for each batch; leave it out",
     )
 
 

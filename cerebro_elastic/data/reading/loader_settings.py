@@ -49,6 +49,10 @@ class LoaderSettings:
     decode: Mapping[str, RowFunction] = field(default_factory=dict)
     augment: Mapping[str, RowFunction] = field(default_factory=dict)
     bucket: str | None = None
+    deterministic: bool = False
+    """The user says that the dataset's rows are always the same."""
+    anew: frozenset[str] = frozenset()
+    """The columns whose rows are not kept for the run, since they were not the same a second time."""
     arrays: Arrays = "torch"
     """What columns are in a batch: tensors of torch, or numpy's arrays."""
     valid_batch_size: int | None = None
@@ -71,19 +75,38 @@ class LoaderSettings:
                     "module that can be imported, or set workers: 0"
                 ) from exc
 
-    def of_phase(self, *, training: bool) -> LoaderSettings:
-        """The settings for training or for evaluation: a function with a parameter ``training`` gets that."""
+    def with_hparams(self, hparams: Mapping[str, Any]) -> LoaderSettings:
+        """The settings for a config: functions get the hyper-parameters that they take by name. A data module
+        settles more of them."""
+        own = self._given(hparams)
+        if self.dataset is None:
+            return own
+        dataset = self.dataset.with_hparams(hparams)
+        return replace(own, dataset=dataset, **dataset.make().loader)
+
+    def of_phase(self, *, training: bool, epoch: int) -> LoaderSettings:
+        """The settings for training or for evaluation in this epoch: functions that take them get
+        ``training`` and ``epoch``."""
+        phase = self._given({"training": training, "epoch": epoch})
+        if training:
+            return phase
+        both = {name for name, function in self.augment.items() if "training" in _taken(function)}
+        return replace(phase, augment={name: phase.augment[name] for name in both})
+
+    def _given(self, values: Mapping[str, Any]) -> LoaderSettings:
         return replace(
             self,
-            transform=self.transform and _informed(self.transform, training),
-            collate=self.collate and _informed(self.collate, training),
-            decode={name: _informed(function, training) for name, function in self.decode.items()},
-            augment={
-                name: _informed(function, training)
-                for name, function in self.augment.items()
-                if training or _takes_phase(function)
-            },
+            transform=self.transform and _given(self.transform, values),
+            collate=self.collate and _given(self.collate, values),
+            decode={name: _given(function, values) for name, function in self.decode.items()},
+            augment={name: _given(function, values) for name, function in self.augment.items()},
         )
+
+    @property
+    def parameters(self) -> frozenset[str]:
+        """The hyper-parameters that the user's functions and dataset take by name."""
+        taken = frozenset[str]().union(*map(_taken, self.functions.values())) - _PHASE
+        return taken if self.dataset is None else taken | self.dataset.parameters
 
     @property
     def functions(self) -> Mapping[str, Callable[..., Any]]:
@@ -99,16 +122,37 @@ class LoaderSettings:
         return bool(self.dataset or self.transform or self.collate or self.decode)
 
     @property
-    def opened_columns(self) -> list[str]:
-        """The columns whose rows the user's code opens, in the same way for training and evaluation."""
+    def kept_columns(self) -> frozenset[str]:
+        """The columns whose rows are opened once for the run, by the user's word: those of a ``decode`` that
+        depends on its value alone, and of a ``deterministic`` dataset."""
+        said = [name for name, function in self.decode.items() if not isinstance(function, _Given)]
         if self.dataset is not None:
-            return [ROW]
-        return [name for name, function in self.decode.items() if not isinstance(function, _Informed)]
+            said = [ROW] if self.deterministic else []
+        return frozenset(said) - self.anew
+
+    @property
+    def dataset_args(self) -> str:
+        """The arguments of the dataset, by which those of configs differ."""
+        return "" if self.dataset is None else json.dumps(dict(self.dataset.args), sort_keys=True)
 
     @property
     def data_args(self) -> str:
-        """The arguments of the dataset, by which those of configs differ."""
-        return "" if self.dataset is None else json.dumps(dict(self.dataset.args), sort_keys=True)
+        """All that the dataset and the functions get besides rows: batches with other ones differ."""
+        given = [
+            (name, sorted(function.keywords.items()))
+            for name, function in self.functions.items()
+            if isinstance(function, _Given)
+        ]
+        return f"{self.dataset_args}{given or ''}"
+
+    @property
+    def objects(self) -> Mapping[str, object]:
+        """The user's functions and datasets, by what messages call them."""
+        if self.dataset is None:
+            return self.functions
+        datasets = self.dataset.make()
+        by_split = {f"{split} dataset": data for split, data in datasets.by_split.items()}
+        return {"collate": datasets.collate, **self.functions, **by_split}
 
     def check(self, columns: Iterable[Column]) -> None:
         """Raise ``RecipeError`` if a dataset of these columns cannot be read so."""
@@ -136,19 +180,27 @@ class LoaderSettings:
             )
 
 
-class _Informed(partial[Any]):
-    """A function of the user's that was given the phase."""
+class _Given(partial[Any]):
+    """A function of the user's that was given more than rows."""
 
 
-def _informed(function: Callable[..., Any], training: bool) -> Callable[..., Any]:
-    return _Informed(function, training=training) if _takes_phase(function) else function
+_PHASE = frozenset({"training", "epoch"})
 
 
-def _takes_phase(function: Callable[..., Any]) -> bool:
+def _given(function: Callable[..., Any], values: Mapping[str, Any]) -> Callable[..., Any]:
+    """The function with those of the ``values`` that it takes by name."""
+    taken = {name: values[name] for name in sorted(_taken(function) & values.keys())}
+    if isinstance(function, _Given):
+        return _Given(function.func, **{**function.keywords, **taken})
+    return _Given(function, **taken) if taken else function
+
+
+def _taken(function: Callable[..., Any]) -> frozenset[str]:
+    """The names that a function takes besides the rows, which come first."""
     try:
-        return "training" in (arguments.accepted(function) or ())
+        return (arguments.accepted(function) or frozenset()) - {arguments.first(function)}
     except ValueError:  # a function in C without a signature
-        return False
+        return frozenset()
 
 
 def _check_kinds(key: str, names: Iterable[str], known: Mapping[str, Column], kinds: Sequence[Kind]) -> None:

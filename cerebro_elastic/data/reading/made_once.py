@@ -2,8 +2,8 @@
 
 What a worker process makes of rows follows from the run's seed, the epoch, the partition, the loader and the
 rank, and not from the config: so the configs that come to a partition in an epoch would make equal batches.
-A host makes each of them once. (CoorDL, VLDB 2021, does so for jobs that run side by side.) A batch that the
-rank itself makes is kept if that drew nothing at random. What was not kept, for want of room or since it is
+A host makes each of them once. (CoorDL, VLDB 2021, does so for jobs that run side by side.) Rows are kept for
+the run where the user says that they are always the same. What was not kept, for want of room or since it is
 damaged, is made again: a result never depends on it.
 
 Several ranks may be at the same batches. Each claims those that it makes next; the others take them when they
@@ -59,6 +59,8 @@ class DataUse:
     """Batches that had been made for others."""
     waited_seconds: float = 0.0
     """Seconds for which training waited for a batch."""
+    differing: str = ""
+    """What has made another row than the one that was kept for the run; "" if nothing has."""
 
     def timed(self, batches: Generator[Any, None, None]) -> Generator[Any, None, None]:
         """The batches; the time until each comes is counted."""

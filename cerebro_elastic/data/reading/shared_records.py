@@ -19,7 +19,7 @@ import os
 import pickle
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from enum import Enum
 from itertools import accumulate
@@ -84,6 +84,11 @@ def decoded(record: memoryview) -> Any:
     return pickle.loads(parts[0], buffers=parts[1:])
 
 
+def same(one: Any, other: Any) -> bool:
+    """Whether two values have equal records. Raises as ``encoded``."""
+    return b"".join(encoded(one)) == b"".join(encoded(other))
+
+
 class _Pickler(pickle.Pickler):
     """Keeps the content of arrays and tensors out of the pickle."""
 
@@ -134,8 +139,6 @@ _MAPPED = 1 << 16
 """Records of at least this many bytes are mapped; smaller ones are copied, which is faster."""
 _GROWTH = 1.1
 """Records may be larger than the first one by this factor before more room is asked for."""
-_MISSES = 3
-"""After this number of values in a row that are not kept, the next ones are not tried."""
 _VECTOR = 1000
 """The largest number of pieces that are written at once."""
 
@@ -156,7 +159,6 @@ class Records:
         self._segment: tuple[int, int, int] | None = None
         self._reserved = 0
         self._full = False
-        self._misses = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Records, (self.folder, self.count, self._space)
@@ -174,33 +176,35 @@ class Records:
             self._index[number] = 0
             return MISSING
 
-    @property
-    def declined(self) -> bool:
-        """Whether the last values in a row were not kept, so that others will not be either."""
-        return self._misses >= _MISSES
-
-    def put(self, number: int, value: Any, pays: Callable[[int], bool] = lambda _size: True) -> bool:
-        """Keep the value; whether it is kept. It is not if it cannot be pickled, if there is no room, or if
-        keeping a record of its size does not pay."""
+    def put(self, number: int, value: Any) -> bool:
+        """Keep the value; whether it is kept. It is not if it cannot be pickled, or if there is no room."""
         try:
             record = encoded(value)
-        except Exception:  # whatever the user's class does
-            kept = False
-        else:
-            kept = self._keep(number, record, pays)
-        self._misses = 0 if kept else self._misses + 1
-        return kept
-
-    def _keep(self, number: int, record: Sequence[Chunk], pays: Callable[[int], bool]) -> bool:
-        size = sum(memoryview(chunk).nbytes for chunk in record)
-        try:
-            if not pays(size) or not self._has_room(size):
+            size = sum(memoryview(chunk).nbytes for chunk in record)
+            if not self._has_room(size):
                 return False
             segment, place = self._append(record, size)
-        except OSError:  # a full disk: what is not kept is made again
+        except Exception:  # whatever the user's class does; or a full disk: what is not kept is made again
             return False
         self._index[number] = (segment << _SEGMENT_BIT) + place // _UNIT + 1
         return True
+
+    @property
+    def differing(self) -> str:
+        """What made other values than those that are kept; "" if nothing is known to. It ends the keeping."""
+        try:
+            return self._differing.read_text()
+        except FileNotFoundError:
+            return ""
+
+    def distrust(self, what: str) -> None:
+        """Let no process keep or take these records any more, since ``what`` has made other ones."""
+        with suppress(OSError):  # a full disk: a later test will write it
+            self._differing.write_text(what)
+
+    @property
+    def _differing(self) -> Path:
+        return self.folder / "differing"
 
     def close(self) -> None:
         for file in [*self._files.values(), *([self._segment[1]] if self._segment else [])]:

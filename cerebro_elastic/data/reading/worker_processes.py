@@ -23,26 +23,17 @@ from multiprocessing.reduction import ForkingPickler
 from tempfile import gettempdir
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
-from cerebro_elastic.data.user_state import seed_generators
 from cerebro_elastic.errors import CerebroError, DiskFull, StorageError, TaskError
 from cerebro_elastic.registry import is_library
 from cerebro_elastic.system.forkserver.context import ForkServerContext
 from cerebro_elastic.system.torch_internals import stop_workers
 
-
-@dataclass(frozen=True)
-class SeededTask:
-    """A batch to make in a worker process, where it draws the same wherever the unit began."""
-
-    make: Callable[[], Any]
-    """Makes the batch; can be pickled."""
-    seed: tuple[int, ...]
-    """The seed of the process's generators for this batch."""
+Task: TypeAlias = Callable[[], Any]
+"""Makes a batch in a worker process; can be pickled."""
 
 
 class SentOnce:
@@ -69,7 +60,7 @@ def _received(_number: int, sent: bytes) -> Any:
     return pickle.loads(sent)
 
 
-def in_workers(tasks: Iterable[SeededTask], loader: LoaderSettings) -> Generator[Any, None, None]:
+def in_workers(tasks: Iterable[Task], loader: LoaderSettings) -> Generator[Any, None, None]:
     """What the tasks make in a loader's worker processes, in their order. Raises what a task raises, with a
     note where.
 
@@ -114,7 +105,7 @@ class _Processes:
         )
         self._iterator: Any = None
 
-    def serve(self, tasks: Iterable[SeededTask]) -> Iterator[Any]:
+    def serve(self, tasks: Iterable[Task]) -> Iterator[Any]:
         """What the tasks make. What is left of those before is dropped."""
         self._tasks.present = tasks
         self._iterator = iter(self._loader)
@@ -137,7 +128,7 @@ class _Tasks(_Base):
     """The loader's sampler: the tasks of the present unit, pickled."""
 
     def __init__(self) -> None:
-        self.present: Iterable[SeededTask] = ()
+        self.present: Iterable[Task] = ()
 
     def __iter__(self) -> Iterator[bytes]:
         return map(pickle.dumps, self.present)
@@ -148,10 +139,8 @@ class _Performer(Dataset[Any]):
 
     def __getitem__(self, pickled: bytes) -> Any:
         try:
-            task: SeededTask = pickle.loads(pickled)
-            seed = int(np.random.SeedSequence(task.seed).generate_state(1)[0])
-            seed_generators(seed)
-            return _Packed.of(task.make())
+            task: Task = pickle.loads(pickled)
+            return _Packed.of(task())
         except Exception as error:  # raised, it would come as the text of a traceback
             if not _travels(error):
                 raise

@@ -22,7 +22,6 @@ from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.data.manifest import Manifest, PartitionFiles, read_manifest
 from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.data.reading.description import Rows, first_rows
-from cerebro_elastic.data.reading.function_survey import survey
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes import Recipe
@@ -41,8 +40,7 @@ from cerebro_elastic.system.files import Place, locate, translated
 from cerebro_elastic.system.process import thread_names
 from cerebro_elastic.system.subprocess_call import ChildDied, call_in_fork
 from cerebro_elastic.system.words import hparams_text
-from cerebro_elastic.training import job_batches
-from cerebro_elastic.training.hparams import bound, task_hparams
+from cerebro_elastic.training.hparams import task_hparams
 from cerebro_elastic.training.task import Task, UnitJob, nothing
 from cerebro_elastic.training.unit_runner import loader_settings, loss_weights, make_task, use_threads
 
@@ -121,22 +119,6 @@ _ROOM_BYTES = 1 << 30
 
 def _say_of(say: Callable[[str], None], config: str, part: str) -> None:
     say(f"{config}: {part}")
-
-
-def _data_functions(job: UnitJob, workers: int, seconds: float) -> Sequence[str]:
-    """What the functions that make the job's batches draw, keep and cost, found by a child."""
-    loader = replace(job_batches.loader_settings(job), workers=workers)
-
-    def found() -> dict[str, list[str]]:
-        try:
-            return {"data": survey(job.partition, loader)}
-        except Exception:  # the units have shown it, if it matters
-            return {"data": []}
-
-    with suppress(ChildDied):
-        lines: list[str] = call_in_fork(found, seconds=seconds)["data"]
-        return lines
-    return ()
 
 
 def prepare_for_children(recipe: Recipe, task: Task) -> None:
@@ -251,9 +233,9 @@ def small_jobs(
         size, _ = batches_in(recipe, manifest, point)
         train, valid = _partitions(manifest, locate(url), size, batches, folds=bool(recipe.folds))
     orders = (range(len(train)), range(len(train))[::-1])
-    loader = bound(loader_settings(recipe), point)
+    loader = loader_settings(recipe).with_hparams(point)
     loader = replace(loader, workers=min(workers, loader.workers))
-    of_task = task_hparams(task, loader.dataset, point)
+    of_task = task_hparams(task, loader, point)
     return [
         UnitJob(
             unit=Unit("c0000", epoch, index),

@@ -67,8 +67,6 @@ class Exactness:
     """How long the check took."""
     reference: str = ORDINARY_FIT
     """What units were compared with, in words."""
-    data: Sequence[str] = field(default_factory=list)
-    """What the user's functions that make batches draw, keep and cost; only of the first config."""
 
 
 @dataclass(frozen=True, slots=True)

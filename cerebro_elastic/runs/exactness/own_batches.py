@@ -4,8 +4,8 @@ Only the order of rows is the run's. Each batch is made when it is taken, in the
 torch's ``DataLoader`` over the user's dataset, or of columns row by row. Nothing is kept or shared, and no
 code that makes the batches of units is called: it is what is judged.
 
-Where units make batches in workers, the generators of a worker are seeded for each batch, by the seed of the
-pass and the number of the batch; here those of this process are, while the batch is made.
+A batch begins with the seed of its pass and number: of the generators that the user's objects carry, and
+where units make batches in workers also of the three global ones, which go on behind it as if it had not been.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from cerebro_elastic.data.manifest import ROW, SPLITS
 from cerebro_elastic.data.ragged import Index, Ragged
 from cerebro_elastic.data.reading.loader_settings import LENGTHS, LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
+from cerebro_elastic.data.user_state import ForeignGenerators
 
 
 def own_batches(
@@ -38,24 +39,24 @@ def own_batches(
     rows = [order[start : start + size] for start in range(skip * size, len(order), size)]
     of_pass = _of_dataset if loader.dataset is not None else _of_columns
     batches = of_pass(partition, rows, loader)
+    carried = ForeignGenerators(loader.objects)
     for number in range(skip, skip + len(rows)):
-        with seeded(seed, number) if loader.workers else _as_they_are():
+        of_batch = int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
+        with _worker(of_batch) if loader.workers else nullcontext(), carried.seeded(of_batch):
             batch = next(batches)
             batch = batch if loader.transform is None else loader.transform(batch)
         yield batch
 
 
 @contextmanager
-def seeded(*seed: int) -> Iterator[None]:
-    """Within the block the generators of Python, numpy and torch are those of a worker that makes this
-    batch; behind it they go on where they stood."""
-    value = int(np.random.SeedSequence(seed).generate_state(1)[0])
+def _worker(seed: int) -> Iterator[None]:
+    """Within the block the generators of Python, numpy and torch are those of a worker."""
     python, numpy, torch = random.getstate(), np.random.get_state(), sys.modules.get("torch")
     of_torch = torch and torch.get_rng_state()
-    random.seed(value)
-    np.random.seed(value)
+    random.seed(seed)
+    np.random.seed(seed)
     if torch is not None:
-        torch.default_generator.manual_seed(value)
+        torch.default_generator.manual_seed(seed)
     try:
         yield
     finally:
@@ -63,12 +64,6 @@ def seeded(*seed: int) -> Iterator[None]:
         np.random.set_state(numpy)
         if torch is not None:
             torch.set_rng_state(of_torch)
-
-
-@contextmanager
-def _as_they_are() -> Iterator[None]:
-    """The generators of this process, from which training draws, too."""
-    yield
 
 
 def _of_dataset(partition: Partition, rows: Sequence[Index], loader: LoaderSettings) -> Iterator[Any]:

@@ -29,9 +29,9 @@ from cerebro_elastic.runs.exactness.outcome import RunExactness
 from cerebro_elastic.runs.results.result import RunResult, check_here, load_picked
 from cerebro_elastic.system.files import redacted, translated
 from cerebro_elastic.system.process import is_alive
-from cerebro_elastic.training.hparams import dataset_factory, task_hparams
+from cerebro_elastic.training.hparams import task_hparams
 from cerebro_elastic.training.task import Exported, Exports, ExportsMerged
-from cerebro_elastic.training.unit_runner import make_task
+from cerebro_elastic.training.unit_runner import loader_settings, make_task
 
 CHECKPOINT, RECORD, CARD = "model.ckpt", "record.json", "README.md"
 
@@ -142,7 +142,7 @@ def _exported(result: RunResult, picked: ExportedConfig, state: Any, *, merged: 
         make = task.export_merged
     last = [v for v in picked.visits if v.unit.epoch == picked.at.epoch - 1 and v.unit.phase is Phase.TRAIN]
     return make(
-        task_hparams(task, dataset_factory(result.recipe), picked.row.hparams),
+        task_hparams(task, loader_settings(result.recipe), picked.row.hparams),
         state,
         result.spec.plan.seed_of(picked.at.repeat),
         result.spec.plan.epochs,

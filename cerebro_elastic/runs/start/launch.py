@@ -276,7 +276,7 @@ def _open(record: Record, spec: Spec, journal: Journal) -> bool:
             f"{option('fresh', 'fresh=True')}"
         )
     begins, known = OperatorLedger(record).open_run(spec), record.spec()
-    if known is None or replace(known, code=spec.code) not in specs_of(spec)[-2:]:
+    if known is None or replace(known, code=spec.code, differing=spec.differing) not in specs_of(spec)[-2:]:
         raise RunError(
             f"the store at hand already has a run {record.keys.run!r} that was started elsewhere; "
             f"choose another id with {option('run-id')}"

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,8 @@ class PreflightResult:
     recipe's folder or, elsewhere, by its path; and of what these name that they read (``source_code.py``)."""
     notes: Sequence[str] = ()
     """What people should know of the first batch."""
+    differing: Mapping[str, str] = field(default_factory=dict)
+    """``Spec.differing``."""
 
 
 def preflight(
@@ -147,8 +149,8 @@ def check(
     loader = loader_settings(recipe)
     _check_loggers(recipe)
     for point in hparams:
-        check_hparams(task, loader.dataset, point)
-    of_task = [task_hparams(task, loader.dataset, point) for point in hparams]
+        check_hparams(task, loader, point)
+    of_task = [task_hparams(task, loader, point) for point in hparams]
     folders: dict[str, Sequence[str]] = {}
     if isinstance(task, ReadsFiles) and of_task:
         domains = flattened(recipe.search.space).items()
@@ -192,13 +194,19 @@ def check(
     if recipe.search.start is not None and Strategy() in allowed:
         # In a grid the first and the last config differ in every value.
         check_start(recipe, [*hparams[:1], *hparams[1:][-1:]], data, manifest)
+    differing = {}
+    if loader.calls_user:
+        from cerebro_elastic.runs.exactness.made_twice import differing_of
+
+        differing = differing_of(recipe, hparams[0] if hparams else {}, data, manifest)
     return PreflightResult(
         data=data,
         data_digest=manifest.digest,
         partitions=len(manifest.train),
         validations=validations(recipe, manifest) if task.evaluates else 0,
         code=code_of(recipe.root) | digests_in(folders, recipe.root),
-        notes=_moved_by_folds(recipe, manifest),
+        notes=[*_moved_by_folds(recipe, manifest), *differing.values()],
+        differing=differing,
     )
 
 

@@ -201,6 +201,7 @@ def new_spec(
         code=digests,
         storage=_storage(recipe, folder),
         version=__version__,
+        differing=checked.differing,
     )
     with claimed(spec.storage, folder) if recipe.checkpoints is not None else nullcontext():
         spec = with_reusable(spec, recipe)
@@ -358,6 +359,12 @@ def recheck(
             f"{spec.data_digest}: restore them, or start a new run with another {option('run-id')}"
         )
     changed = sorted(name for name in {*code, *spec.code} if code.get(name) != spec.code.get(name))
+    if changed and (new := checked.differing.keys() - spec.differing.keys()):
+        raise RunError(
+            f"{', '.join(changed)} is not as it was when the run began, and what it had kept for all epochs "
+            f"differs now: {'; '.join(checked.differing[name] for name in sorted(new))}; restore it, or "
+            f"start a new run with another {option('run-id')}"
+        )
     if changed:
         texts = [f"{name} ({_short(spec.code, name)} then, {_short(code, name)} now)" for name in changed]
         watcher.say(

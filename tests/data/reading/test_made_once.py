@@ -1,4 +1,5 @@
-"""Made batches and opened rows: equal to those made anew, made once, and not trusted when damaged."""
+"""Made batches and opened rows: equal to those made anew, made once, and not trusted when damaged, or when
+they differ at a second time."""
 
 from __future__ import annotations
 
@@ -21,14 +22,15 @@ from cerebro_elastic.data.manifest import ROW
 from cerebro_elastic.data.ragged import Ragged, offsets_of
 from cerebro_elastic.data.reading.batches import batches
 from cerebro_elastic.data.reading.dataset_factory import DatasetFactory
-from cerebro_elastic.data.reading.function_survey import survey
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_once import DataUse, MadeBatches
+from cerebro_elastic.data.reading.made_twice import BATCHES, differing
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.data.reading.shared_records import MISSING, Records
 from cerebro_elastic.data.reading.worker_processes import end_idle
-from cerebro_elastic.errors import RunError
+from cerebro_elastic.errors import RecipeError, RunError
 from cerebro_elastic.system.cache_space import CacheSpace, use
+from cerebro_elastic.system.subprocess_call import call_in_fork
 
 ROWS, SIZE = 22, 4
 COUNT = -(-ROWS // SIZE)
@@ -75,17 +77,37 @@ def shifted(value: Any) -> Any:
     return value + np.random.rand()
 
 
+OWN = np.random.default_rng()
+
+
+def of_own_generator(batch: Any) -> Any:
+    return batch + OWN.normal()
+
+
+def opened_by_own_generator(value: bytes) -> Any:
+    return opened(value) + OWN.normal()
+
+
 SEEN = {"batches": 0}
 
 
 def counting(batch: Any) -> Any:
-    called("counting")
     SEEN["batches"] += 1
-    return batch
+    return batch + SEEN["batches"]
+
+
+def opened_with_count(value: bytes) -> Any:
+    SEEN["batches"] += 1
+    return opened(value) + SEEN["batches"]
 
 
 def timed(batch: Any) -> Any:
     return batch * 0 + time.perf_counter() % 1  # small, so that float32 shows microseconds
+
+
+def scaled(batch: Any, scale: float, epoch: int, training: bool) -> Any:
+    called("scaled")
+    return batch * scale + epoch + training
 
 
 class Squares(Dataset[Any]):
@@ -97,8 +119,18 @@ class Squares(Dataset[Any]):
         return torch.tensor([float(row)]), row
 
 
-def unpicklable(batch: Any) -> Any:
-    return lambda: batch
+class Drawing(Squares):
+    def __getitem__(self, row: int) -> Any:
+        return torch.rand(1), row
+
+
+def unpicklable(value: bytes) -> Any:
+    row = opened(value)
+    return lambda: row
+
+
+def sums(rows: list[Any]) -> Any:
+    return len(rows)
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +171,7 @@ def taken(
     count = DataUse()
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(epoch or 0)
-    loader = loader.of_phase(training=epoch is not None)
+    loader = loader.of_phase(training=epoch is not None, epoch=epoch or 0)
     got = list(batches(partition, ORDER, loader, seed=3 + (epoch or 0), epoch=epoch, made=made, use=count))
     return got, count, torch.rand(1)
 
@@ -196,55 +228,36 @@ def test_a_record_returns_its_value_with_strides_and_in_memory_of_its_own(
         assert first["f"].flags.f_contiguous
 
 
-@pytest.mark.parametrize("workers", [0])
-def test_a_batch_is_made_once_and_taken_by_all_others(
-    made: MadeBatches, calls: Callable[[str], int], workers: int
+def check_made_once_and_taken_by_all_others(
+    made: MadeBatches, calls: Callable[[str], int], function: Any
 ) -> None:
-    loader = LoaderSettings(SIZE, transform=double, workers=workers)
-    expected, alone, _ = taken(NUMBERS, loader, None)
-    assert (alone.made, alone.taken, calls("double")) == (COUNT, 0, COUNT)
+    """What a worker draws at random is shared, too: it is a function of the batch's seed."""
+    loader = LoaderSettings(SIZE, transform=function, workers=1)
+    expected, alone, drawn = taken(NUMBERS, loader, None)
+    assert (alone.made, alone.taken, calls(function.__name__)) == (COUNT, 0, COUNT)
     for config in range(3):
-        got, count, _ = taken(NUMBERS, loader, made)
-        assert_equal(got, expected)
-        assert (count.made, count.taken) == ((0, COUNT) if config else (COUNT, 0))
-        got[0].zero_()  # what a config writes into its batch is its own
-    assert calls("double") == COUNT
-
-
-@pytest.mark.parametrize(
-    ("change", "of"),
-    [("batch size", {"batch_size": 5}), ("epoch", {}), ("order", {}), ("part", {}), ("arguments", {})],
-)
-def test_batches_of_another_kind_are_not_taken(change: str, of: dict[str, Any], made: MadeBatches) -> None:
-    loader = LoaderSettings(**{"batch_size": SIZE, **of}, transform=double)
-    list(batches(NUMBERS, ORDER, LoaderSettings(SIZE, transform=double), seed=3, epoch=0, made=made))
-    count = DataUse()
-    settings: dict[str, Any] = {"seed": 3, "epoch": 0, "made": made, "use": count}
-    order = ORDER[::-1].copy() if change == "order" else ORDER
-    if change == "epoch":
-        settings["seed"] = 4
-    if change == "part":
-        settings["part"] = lambda rows: slice(0, rows // 2)
-    if change == "arguments":
-        factory = DatasetFactory(f"{__name__}:Squares", Path(__file__).parent, {"size": 3})
-        assert LoaderSettings(SIZE, dataset=factory).data_args != loader.data_args
-        return
-    list(batches(NUMBERS, order, loader, **settings))
-    assert count.taken == 0
-
-
-@pytest.mark.parametrize("workers", [0])
-def test_random_batches_are_shared_only_from_worker_processes(
-    made: MadeBatches, calls: Callable[[str], int], workers: int
-) -> None:
-    loader = LoaderSettings(SIZE, transform=noisy, workers=workers)
-    expected, _, drawn = taken(NUMBERS, loader, None)
-    calls("noisy")
-    for _ in range(2):
         got, count, then = taken(NUMBERS, loader, made)
         assert_equal(got, expected)
         assert torch.equal(then, drawn)
-    assert (count.made, calls("noisy")) == ((0, COUNT) if workers else (COUNT, 2 * COUNT))
+        assert (count.made, count.taken) == ((0, COUNT) if config else (COUNT, 0))
+        got[0].zero_()  # what a config writes into its batch is its own
+    assert calls(function.__name__) == COUNT
+
+
+def check_batches_of_another_kind_are_not_taken(made: MadeBatches) -> None:
+    loader = LoaderSettings(SIZE, transform=double, workers=1)
+    same: dict[str, Any] = {"order": ORDER, "loader": loader, "seed": 3, "epoch": 0}
+    others: list[dict[str, Any]] = [
+        {"loader": LoaderSettings(5, transform=double, workers=1)},
+        {"seed": 4},
+        {"epoch": 1},
+        {"order": ORDER[::-1].copy()},
+        {"part": lambda rows: slice(0, rows // 2)},
+    ]
+    for change, taken_of in [({}, 0), ({}, COUNT), *((other, 0) for other in others)]:
+        count = DataUse()
+        list(batches(NUMBERS, **{**same, **change}, made=made, use=count))
+        assert count.taken == taken_of, change
 
 
 @pytest.mark.parametrize("workers", [0])
@@ -265,21 +278,64 @@ def test_rows_are_opened_once_for_all_epochs_and_augmented_in_each(
 
 def test_worker_processes_keep_what_they_make(tmp_path: Path, calls: Callable[[str], int]) -> None:
     """In one test, since the processes import torch once."""
-    for number, check in enumerate(
-        (
-            test_a_batch_is_made_once_and_taken_by_all_others,
-            test_random_batches_are_shared_only_from_worker_processes,
-            test_rows_are_opened_once_for_all_epochs_and_augmented_in_each,
-        )
-    ):
-        check(MadeBatches(tmp_path / str(number), 1 << 30, "a" * 64), calls, workers=1)
+    folders = (MadeBatches(tmp_path / str(number), 1 << 30, "a" * 64) for number in range(7))
+    for function in (double, noisy):
+        check_made_once_and_taken_by_all_others(next(folders), calls, function)
+    test_rows_are_opened_once_for_all_epochs_and_augmented_in_each(next(folders), calls, workers=1)
+    check_arguments_are_in_the_key(next(folders), calls)
+    check_batches_of_another_kind_are_not_taken(next(folders))
+    check_a_killed_process_leaves_its_claims(next(folders))
+    check_own_generators_begin_with_the_batch(next(folders), workers=1)
 
 
-@pytest.mark.parametrize("decode", [opened_by_phase, opened_by_chance])
-def test_rows_that_differ_by_phase_or_chance_are_opened_in_each_epoch(
-    decode: Any, made: MadeBatches, calls: Callable[[str], int]
+def check_arguments_are_in_the_key(made: MadeBatches, calls: Callable[[str], int]) -> None:
+    """Configs share a batch if their functions get the same of them."""
+    first = LoaderSettings(SIZE, transform=scaled, workers=1).with_hparams({"scale": 2.0, "lr": 0.1})
+    other = LoaderSettings(SIZE, transform=scaled, workers=1).with_hparams({"scale": 3.0, "lr": 0.1})
+    assert first.parameters == {"scale"}
+    for epoch in (0, 1):
+        for loader, scale in ((first, 2.0), (other, 3.0), (first, 2.0)):
+            got, *_ = taken(NUMBERS, loader, made, epoch)
+            assert_equal(got[0], torch.from_numpy(NUMBERS.columns["x"][ORDER[:SIZE]]) * scale + epoch + 1)
+        assert calls("scaled") == 2 * COUNT
+
+
+@pytest.mark.parametrize("workers", [0])
+def test_own_generators_begin_with_the_batch(made: MadeBatches, workers: int) -> None:
+    check_own_generators_begin_with_the_batch(made, workers)
+
+
+def check_own_generators_begin_with_the_batch(made: MadeBatches, workers: int) -> None:
+    loader = LoaderSettings(SIZE, transform=of_own_generator, workers=workers)
+    before = OWN.bit_generator.state
+    first, *_ = taken(NUMBERS, loader, None, 0)
+    assert OWN.bit_generator.state == before  # it goes on for whoever else draws from it
+    OWN.normal()
+    later = list(batches(NUMBERS, ORDER, loader, seed=3, skip=2, epoch=0))
+    assert_equal(later, first[2:])
+    rows = torch.from_numpy(NUMBERS.columns["x"][ORDER]).split(SIZE)
+    noise = [float((batch - plain).mean()) for batch, plain in zip(first, rows, strict=True)]
+    assert len({round(each, 4) for each in noise}) == COUNT
+    assert_equal(taken(NUMBERS, loader, made, 0)[0], first)
+    assert not torch.equal(taken(NUMBERS, loader, made, 1)[0][0], first[0])
+
+
+def test_batches_made_in_the_rank_are_not_shared(made: MadeBatches, calls: Callable[[str], int]) -> None:
+    """The user's functions there draw from the config's own generators, and see what its model has set."""
+    loader = LoaderSettings(SIZE, transform=noisy)
+    expected, _, drawn = taken(NUMBERS, loader, None)
+    calls("noisy")
+    for _ in range(2):
+        got, count, then = taken(NUMBERS, loader, made)
+        assert_equal(got, expected)
+        assert torch.equal(then, drawn)
+        assert (count.made, count.taken, calls("noisy")) == (COUNT, 0, COUNT)
+
+
+def test_rows_that_differ_by_phase_are_opened_in_each_epoch(
+    made: MadeBatches, calls: Callable[[str], int]
 ) -> None:
-    loader = LoaderSettings(SIZE, decode={"x": decode})
+    loader = LoaderSettings(SIZE, decode={"x": opened_by_phase})
     for epoch in (0, 1):
         expected, *_ = taken(BYTES, loader, None, epoch)
         calls("opened")
@@ -287,74 +343,101 @@ def test_rows_that_differ_by_phase_or_chance_are_opened_in_each_epoch(
         assert calls("opened") == ROWS
 
 
-def test_batches_of_functions_that_change_their_own_state_are_not_shared(made: MadeBatches) -> None:
-    loader = LoaderSettings(SIZE, transform=counting)
-    before = SEEN["batches"]
-    for _ in range(2):
-        assert taken(NUMBERS, loader, made)[1].made == COUNT
-    assert SEEN["batches"] == before + 2 * COUNT
+def in_fork(make: Callable[[], Any]) -> Any:
+    return call_in_fork(make, 60.0)
+
+
+SQUARES = DatasetFactory("test_made_once:Squares", Path(__file__).parent, {})
+DRAWING = DatasetFactory("test_made_once:Drawing", Path(__file__).parent, {})
 
 
 @pytest.mark.parametrize(
-    ("loader", "behaviour"),
+    ("partition", "settings", "found"),
     [
-        (LoaderSettings(SIZE, transform=double), "transform draws nothing"),
-        (LoaderSettings(SIZE, transform=noisy), "with `workers: 1` once per host"),
-        (LoaderSettings(SIZE, transform=noisy, workers=1), "once per host and epoch, in a worker"),
-        (LoaderSettings(SIZE, transform=counting), "transform changes variables of your files"),
-        (LoaderSettings(SIZE, transform=timed), "transform returns another value for the same rows"),
-        (LoaderSettings(SIZE, transform=unpicklable), "transform returns what cannot be written to a file"),
+        (NUMBERS, {"transform": noisy}, {}),
+        (NUMBERS, {"transform": of_own_generator}, {}),
+        (NUMBERS, {"transform": timed}, {BATCHES: "`transform` in training returned something else"}),
+        (NUMBERS, {"transform": counting}, {BATCHES: "`transform` in training returned something else"}),
+        (BYTES, {"decode": {"x": opened}, "augment": {"x": shifted}}, {}),
+        (BYTES, {"decode": {"x": opened_by_phase}}, {}),
+        (BYTES, {"decode": {"x": opened_by_chance}}, {"x": "`decode` of 'x' made another array"}),
+        (BYTES, {"decode": {"x": opened_by_own_generator}}, {"x": "`decode` of 'x' made another array"}),
+        (
+            BYTES,
+            {"decode": {"x": opened_with_count}},
+            {"x": "`decode` of 'x' made another", BATCHES: "`decode` of 'x' in training returned something"},
+        ),
+        (NUMBERED, {"dataset": SQUARES, "deterministic": True}, {}),
+        (NUMBERED, {"dataset": DRAWING}, {}),
     ],
 )
-def test_the_survey_says_how_functions_behave(loader: LoaderSettings, behaviour: str) -> None:
-    (line,) = survey(NUMBERS, loader)
-    assert behaviour in line
+def test_what_is_not_made_the_same_again_is_named(
+    partition: Partition, settings: dict[str, Any], found: dict[str, str]
+) -> None:
+    said = differing({True: partition}, LoaderSettings(SIZE, **settings), SIZE, in_fork)
+    assert said.keys() == found.keys()
+    assert all(text in said[name] for name, text in found.items())
 
 
-def test_the_survey_names_each_function_of_a_column() -> None:
-    decoded, augmented = survey(BYTES, LoaderSettings(SIZE, decode={"x": opened}, augment={"x": shifted}))
-    assert decoded.startswith("decode of 'x' draws nothing")
-    assert augmented.startswith("augment of 'x' draws at random")
+def test_a_dataset_that_is_said_to_be_deterministic_and_is_not_is_refused() -> None:
+    loader = LoaderSettings(SIZE, dataset=DRAWING, deterministic=True)
+    with pytest.raises(
+        RecipeError, match=r"data\.deterministic is true, and test_made_once:Drawing returned"
+    ):
+        differing({True: NUMBERED}, loader, SIZE, in_fork)
 
 
-def test_a_datasets_rows_are_opened_once(made: MadeBatches, calls: Callable[[str], int]) -> None:
-    factory = DatasetFactory("test_made_once:Squares", Path(__file__).parent, {})
-    loader = LoaderSettings(SIZE, dataset=factory)
+def test_rows_that_have_changed_since_are_not_kept_any_more(
+    made: MadeBatches, calls: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a decode function reads a file that somebody edits during the run."""
+    monkeypatch.setattr("cerebro_elastic.data.reading.batches._TESTED", 1.0)
+    loader = LoaderSettings(SIZE, decode={"x": opened_with_count})
+    assert taken(BYTES, loader, made)[1].differing == ""
+    calls("opened")
+    assert "`decode` of 'x' has made another row" in taken(BYTES, loader, made, 1)[1].differing
+    assert calls("opened") == 1 + ROWS - SIZE  # the row that was tested, and those of the batches behind it
+    taken(BYTES, loader, made, 2)
+    assert calls("opened") == ROWS
+
+
+@pytest.mark.parametrize("said", [False, True])
+def test_a_datasets_rows_are_opened_once_if_it_is_said_to_be_deterministic(
+    said: bool, made: MadeBatches, calls: Callable[[str], int]
+) -> None:
+    loader = LoaderSettings(SIZE, dataset=SQUARES, deterministic=said)
     for epoch in (0, 1):
         expected, *_ = taken(NUMBERED, loader, None, epoch)
         calls("row")
         assert_equal(taken(NUMBERED, loader, made, epoch)[0], expected)
-        assert calls("row") == (0 if epoch else ROWS)
+        assert calls("row") == (0 if epoch and said else ROWS)
 
 
 def test_a_damaged_record_is_made_again(made: MadeBatches, calls: Callable[[str], int]) -> None:
-    loader = LoaderSettings(SIZE, transform=double)
-    expected, *_ = taken(NUMBERS, loader, made)
+    loader = LoaderSettings(SIZE, decode={"x": opened})
+    expected, *_ = taken(BYTES, loader, made)
     for segment in made.root.rglob("*.segment"):
         content = bytearray(segment.read_bytes())
         for at in range(200, len(content), 512):
             content[at] ^= 1
         segment.write_bytes(content)
-    calls("double")
-    got, count, _ = taken(NUMBERS, loader, made)
-    assert_equal(got, expected)
-    assert count.made == calls("double") > 0
+    calls("opened")
+    assert_equal(taken(BYTES, loader, made)[0], expected)
+    assert calls("opened") > 0
     for segment in made.root.rglob("*.segment"):
         segment.write_bytes(b"")
-    assert_equal(taken(NUMBERS, loader, made)[0], expected)
+    assert_equal(taken(BYTES, loader, made)[0], expected)
 
 
-def test_a_process_takes_over_what_a_killed_one_had_claimed(
-    made: MadeBatches, calls: Callable[[str], int]
-) -> None:
-    loader = LoaderSettings(SIZE, transform=double)
-    expected, *_ = taken(NUMBERS, loader, None)
-    calls("double")
+def check_a_killed_process_leaves_its_claims(made: MadeBatches) -> None:
+    loader = LoaderSettings(SIZE, transform=double, workers=1)
+    expected, *_ = taken(NUMBERS, loader, made)
+    folder = next(made.root.glob("*/00000-*"))
+    (folder / "index").write_bytes(
+        (folder / "index").read_bytes()[:8] + bytes(8 * (COUNT - 1))
+    )  # one is kept
     reads, writes = os.pipe()
     if not (child := os.fork()):  # it claims all batches, and makes none
-        make = batches(NUMBERS, ORDER, loader, seed=3, epoch=0, made=made)
-        next(make)
-        folder = next(made.root.glob("*/00000-*"))
         os.lockf(os.open(folder / "claims", os.O_RDWR), os.F_LOCK, 100)
         os.write(writes, b"x")
         signal.pause()
@@ -392,12 +475,17 @@ def test_kept_batches_stay_within_the_limit_and_older_epochs_go_first(tmp_path: 
         assert shared.records.put(0, batch)  # what another run has left gives way
 
 
-def test_batches_that_cannot_be_kept_are_made_each_time(tmp_path: Path, made: MadeBatches) -> None:
-    got, count, _ = taken(NUMBERS, LoaderSettings(SIZE, transform=unpicklable), made)
-    assert (len(got), count.made, list(made.root.rglob("*.segment"))) == (COUNT, COUNT, [])
-    small = MadeBatches(tmp_path / "small", 100, "a" * 64)
-    assert taken(NUMBERS, LoaderSettings(SIZE, transform=double), small)[1].made == COUNT
-    assert taken(NUMBERS, LoaderSettings(SIZE, transform=double), small)[1].made == COUNT
+@pytest.mark.parametrize("limit", [100, 1 << 30])
+def test_rows_that_cannot_be_kept_are_opened_each_time(
+    tmp_path: Path, calls: Callable[[str], int], limit: int
+) -> None:
+    """For want of room, or since they cannot be pickled."""
+    made = MadeBatches(tmp_path / "made", limit, "a" * 64)
+    decode = unpicklable if limit > 100 else opened
+    loader = LoaderSettings(SIZE, decode={"x": decode}, collate=sums)
+    for epoch in (0, 1):
+        assert len(taken(BYTES, loader, made, epoch)[0]) == COUNT
+        assert calls("opened") == ROWS
 
 
 def test_a_folder_that_others_can_write_to_is_not_used(made: MadeBatches) -> None:

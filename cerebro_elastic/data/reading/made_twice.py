@@ -1,0 +1,160 @@
+"""Whether the user's functions make the same again: each is called twice on a few rows, in two processes that
+have done different things before.
+
+Two questions decide what is kept. Does a row of ``kept_columns`` stay the same under another seed? Only then
+is it opened once for the run. Does a batch stay the same under one seed? Only then do configs share it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from cerebro_elastic.data.manifest import ROW
+from cerebro_elastic.data.ragged import Index
+from cerebro_elastic.data.reading.batches import BatchMaker, BatchRows, decoded_rows
+from cerebro_elastic.data.reading.column_rows import RowFunction, called, equal_rows
+from cerebro_elastic.data.reading.dataset_factory import forget_datasets
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
+from cerebro_elastic.data.reading.partition import Partition
+from cerebro_elastic.data.reading.shared_records import encoded
+from cerebro_elastic.data.user_state import ForeignGenerators, generator_states, seeded
+from cerebro_elastic.errors import CerebroError, RecipeError
+
+BATCHES = ""
+"""In what is found: stands for all batches."""
+Call = Callable[[Callable[[], Mapping[str, Any]]], Mapping[str, Any]]
+"""Calls a function in a process of its own, a fork of this one, and returns its answer."""
+
+
+def differing(
+    partitions: Mapping[bool, Partition], loader: LoaderSettings, rows: int, in_fork: Call
+) -> Mapping[str, str]:
+    """What is not made the same again, in sentences: by column, its rows under another seed; by ``BATCHES``,
+    batches under one seed. ``partitions`` are one to train on (``True``) and one to evaluate.
+
+    Raises ``RecipeError`` if a dataset that is said to be ``deterministic`` is not.
+    """
+    if not loader.calls_user:
+        return {}
+    once = in_fork(partial(_made, partitions, loader, rows, again=False))
+    again = in_fork(partial(_made, partitions, loader, rows, again=True))
+    found = {}
+    for name, value in once["kept"].items():
+        if name in again["kept"] and again["kept"][name] != value:
+            found[name] = again["what"][name]
+    if ROW in found:
+        raise RecipeError(
+            f"data.deterministic is true, and {found[ROW]} returned other rows at a second time, under "
+            "another seed: remove the key, or let a row depend on its number alone"
+        )
+    found = {name: _ANOTHER.format(what=what) for name, what in found.items()}
+    for name, value in once["made"].items():
+        if name in again["made"] and again["made"][name] != value:
+            found[BATCHES] = _OTHER_BATCHES.format(what=name, why=_why(again["lazy"]))
+            break
+    return found
+
+
+_ANOTHER = (
+    "{what} made another array of the same bytes at a second time, or draws random numbers: its rows are not "
+    "kept for the run, and each epoch opens them anew; put what is random into `augment`"
+)
+_OTHER_BATCHES = (
+    "{what} returned something else for the same rows under the same seed{why}: no batch is kept or shared, "
+    "and `replay` will differ. It depends on more than its arguments: the time, a counter, a generator of the "
+    "system (how-to/data.md, 'Random numbers')"
+)
+
+
+def _why(lazy: Sequence[str]) -> str:
+    if not lazy:
+        return ""
+    return f" ({', '.join(lazy)} was made in the first call: make it in the constructor, where it is seeded)"
+
+
+def _made(
+    partitions: Mapping[bool, Partition], loader: LoaderSettings, rows: int, *, again: bool
+) -> dict[str, Any]:
+    """Digests of what each function makes of the first rows. The second time others are made before, the
+    dataset is another one, and kept rows have another seed. Nothing of what fails: units will show it."""
+    kept: dict[str, str] = {}
+    made: dict[str, str] = {}
+    what: dict[str, str] = {}
+    lazy: list[str] = []
+    if again:
+        forget_datasets()
+    for training, partition in partitions.items():
+        of_phase = loader.of_phase(training=training, epoch=0)
+        generators = ForeignGenerators(of_phase.objects)
+        first = np.arange(min(rows, partition.rows))
+        if again:
+            for _ in _digests(partition, of_phase, np.arange(partition.rows)[-len(first) :], generators, 1):
+                pass
+        for name, _, digest in _digests(partition, of_phase, first, generators, 0):
+            made.setdefault(f"{name} in {'training' if training else 'validation'}", digest)
+        said = of_phase.kept_columns if training else frozenset[str]()
+        for name, column, digest in _digests(
+            partition, of_phase, first, generators, 2 if again else 0, only=said
+        ):
+            kept[column], what[column] = digest, name
+        later = ForeignGenerators(of_phase.objects).by_path
+        lazy += sorted(later.keys() - generators.by_path.keys())
+    return {"kept": kept, "made": made, "what": what, "lazy": lazy}
+
+
+def _digests(
+    partition: Partition,
+    loader: LoaderSettings,
+    rows: Index,
+    generators: ForeignGenerators,
+    seed: int,
+    only: frozenset[str] | None = None,
+) -> Iterator[tuple[str, str, str]]:
+    """What makes something of ``rows``, the column that it opens, and the digest of what it made; of
+    ``only`` these columns, if given."""
+    for name, column, make in _calls(partition, loader, rows):
+        if only is not None and column not in only:
+            continue
+        with seeded(seed), generators.seeded(seed):
+            before = generator_states()
+            try:
+                value = make()
+                drew = generator_states() != before
+                content = b"".join(map(bytes, encoded(value)))
+            except CerebroError:
+                return
+            except Exception:  # whatever the user's class does, also when it is pickled
+                continue
+        # What draws is never the same under another seed, even if its value happens to be.
+        marked = f"{seed}" if drew and column in loader.kept_columns else ""
+        yield name, column, hashlib.sha256(content).hexdigest() + marked
+
+
+def _calls(
+    partition: Partition, loader: LoaderSettings, rows: Index
+) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    """In the order in which they take part in a batch: what is called, the column that it opens, and the
+    call."""
+    if loader.dataset is not None:
+        datasets = loader.dataset.make()
+        numbers = equal_rows(partition, ROW, rows).tolist()
+        yield loader.dataset.reference, ROW, partial(datasets.rows, numbers)
+    for name in loader.decode:
+        opened = partial(decoded_rows, partition, loader, name, rows)
+        yield f"`decode` of {name!r}", name, opened
+        if (augment := loader.augment.get(name)) is not None:
+            yield f"`augment` of {name!r}", "", partial(_augmented, augment, opened, partition, name, rows)
+    of_batch = " and ".join(key for key in ("collate", "transform") if getattr(loader, key) is not None)
+    maker = BatchMaker(partition, loader)
+    yield f"`{of_batch}`" if of_batch else "a batch", "", partial(maker.make, BatchRows(rows, rows))
+
+
+def _augmented(
+    augment: RowFunction, opened: Callable[[], list[Any]], partition: Partition, name: str, rows: Index
+) -> list[Any]:
+    return called(augment, "augment", opened(), partition, name, rows)

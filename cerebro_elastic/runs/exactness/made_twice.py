@@ -1,0 +1,45 @@
+"""Makes a batch of a recipe's data twice before its run starts, in two forks of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cerebro_elastic.core.model.configs import HParams
+from cerebro_elastic.data.manifest import Manifest
+from cerebro_elastic.data.reading.description import first_rows
+from cerebro_elastic.data.reading.made_twice import BATCHES, differing
+from cerebro_elastic.data.reading.partition import Partition
+from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.runs.exactness.check_configs import prepare_for_children, why_not_forked
+from cerebro_elastic.system.files import locate
+from cerebro_elastic.system.subprocess_call import ChildDied, call_in_fork
+from cerebro_elastic.training.unit_runner import loader_settings, make_task
+
+_ROWS = 8
+"""The most rows that are made."""
+_SECONDS = 120.0
+
+
+def differing_of(recipe: Recipe, point: HParams, data: str, manifest: Manifest) -> Mapping[str, str]:
+    """What of the dataset at ``data`` is not made the same again for the config ``point``
+    (``Spec.differing``)."""
+    if why := why_not_forked(recipe):
+        return {BATCHES: f"no batch was made twice before the start, so none is kept or shared: {why}"}
+    prepare_for_children(recipe, make_task(recipe))
+    loader = loader_settings(recipe).with_hparams(point)
+    rows = min(_ROWS, point.get("batch_size", loader.batch_size))
+    splits = {True: manifest.train, False: manifest.valid}
+    partitions = {
+        training: Partition(0, len(columns[next(iter(columns))]), columns, name=f"{data}, the first rows")
+        for training, files in splits.items()
+        if files and (columns := first_rows(locate(data), manifest.columns, files[0], 2 * rows))
+    }
+
+    def in_fork(make: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        return call_in_fork(make, _SECONDS)
+
+    try:
+        return differing(partitions, loader, rows, in_fork)
+    except ChildDied as died:
+        return {BATCHES: f"no batch could be made twice before the start, so none is kept or shared: {died}"}
