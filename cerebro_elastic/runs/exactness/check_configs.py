@@ -81,6 +81,10 @@ def check_configs(
     prepare_for_children(recipe, task)
     device = "cpu" if extent.beside else device_of_checks()
     refusal = why_not_forked(recipe)
+    without = None
+    if getattr(recipe.task, "frozen_prefix", None) is not None:
+        plain = recipe.task.model_copy(update={"frozen_prefix": None})
+        without = make_task(recipe.model_copy(update={"task": plain}))
     exact = []
     chosen = representative_configs(points, extent.most)
     for number, point in enumerate(chosen, 1):
@@ -97,6 +101,7 @@ def check_configs(
             room_bytes=_ROOM_BYTES
             if recipe.node.batch_cache_bytes is None
             else recipe.node.batch_cache_bytes,
+            without_prefix=without,
             say=partial(_say_of, say, f"config {number} of {len(chosen)} ({hparams_text(point)})"),
         )
         checked = CheckedConfig(point, check.result())

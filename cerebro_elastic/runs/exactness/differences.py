@@ -148,10 +148,29 @@ def explain_scratch(names: Sequence[str], varying: Sequence[str]) -> str:
     texts = [f"two ordinary fits differ in this, too: {names_text(varying)} (a clock?)"] if varying else []
     if names:
         texts.append(
-            f"only {names_text(names)} differs, and nothing that is trained by it: weights, optimizers, "
-            "generators, logged rows and metrics are equal (a cache?)"
+            f"only {names_text(names)} differs, and nothing that is trained by it: batches, weights, "
+            "optimizers, generators, logged rows and metrics are equal (a cache?)"
         )
     return "; ".join(texts)
+
+
+def explain_prefix(kept: Sequence[Moment], plain: Sequence[Moment], rows: int) -> str | None:
+    """Explain how numbers of a fit with features of a frozen prefix differ from those of a fit without, by
+    more than rounding; ``None`` if they do not. By rounding one of ``rows`` may come to another class."""
+    for one, other in zip(kept, plain, strict=False):
+        for name in one.values.keys() & other.values.keys():
+            first, second = float(one.values[name]), float(other.values[name])
+            if abs(first - second) > _ROUNDING * max(abs(first), abs(second)) + 1 / rows:
+                return (
+                    f"{name} is {first:.6g} with the features of `frozen_prefix` and {second:.6g} without, "
+                    f"{other.place}.\nThe prefix makes something else of a partition's rows than of a batch: does "
+                    "it compute over rows, draw at random, or read a setting?"
+                )
+    return None
+
+
+_ROUNDING = 0.01
+"""The share by which rounding may change a number in two tiny epochs."""
 
 
 def explain_together(found: str | Sequence[FirstDifference]) -> str:
@@ -202,7 +221,7 @@ def _value(difference: FirstDifference, reference: str) -> str:
         first, second = (f"{value} a batch" if value else "over" for value in values)
         return f"{reference} is {first} when units are {second}"
     if difference.kind == BATCH:
-        return f"those of {reference} are not those of units"
+        return f"{reference} and units get different ones"
     if difference.name == "hooks":
         return f"the hooks called are [{values[0]}] in {reference} and [{values[1]}] in units"
     if any(value is not None and DIGEST in value for value in values):

@@ -5,7 +5,7 @@ torch's ``DataLoader`` over the user's dataset, or of columns row by row. Nothin
 code that makes the batches of units is called: it is what is judged.
 
 A batch begins with the seed of its pass and number: of the generators that the user's objects carry, and
-where units make batches in workers also of the three global ones, which go on behind it as if it had not been.
+where units make batches in workers also of the three global ones. Behind it they go on where they stood.
 """
 
 from __future__ import annotations
