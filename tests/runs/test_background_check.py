@@ -131,4 +131,7 @@ def test_a_checked_config_survives_json() -> None:
     checked = CheckedConfig(
         {"a": 1}, Exactness(CheckOutcome.VARIES, "a clock", {"weight": 3}, ["val_loss"], 0.5)
     )
-    assert CheckedConfig.of_json(json.loads(json.dumps(checked.as_json()))) == checked
+    written = json.loads(json.dumps(checked.as_json()))
+    assert CheckedConfig.of_json(written) == checked
+    written["exactness"]["data"] = ["of an earlier version"]
+    assert CheckedConfig.of_json(written) == checked

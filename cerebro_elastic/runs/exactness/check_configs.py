@@ -25,7 +25,7 @@ from cerebro_elastic.data.reading.description import Rows, first_rows
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.runs.exactness.compare import ExactnessCheck, Trainer, Training
+from cerebro_elastic.runs.exactness.compare import ExactnessCheck, Trainer, Training, without_workers
 from cerebro_elastic.runs.exactness.differences import (
     differences,
     explain_scratch,
@@ -91,7 +91,7 @@ def check_configs(
         if refusal is not None:
             yield CheckedConfig(point, Exactness(CheckOutcome.UNKNOWN, refusal))
             continue
-        jobs = small_jobs(task, recipe, data, point, extent.batches, workers=_MOST_WORKERS)
+        jobs = small_jobs(task, recipe, data, point, extent.batches, workers=1 if extent.beside else 2)
         check = ExactnessCheck(
             task,
             [replace(job, device=device) for job in jobs],
@@ -116,8 +116,6 @@ def check_configs(
             yield replace(checked, exactness=found)
 
 
-_MOST_WORKERS = 2
-"""A batch is the same whichever worker makes it; two show what a worker keeps to itself."""
 _ROOM_BYTES = 1 << 30
 """What a check keeps of made batches at most, unless the recipe says otherwise."""
 
@@ -179,7 +177,7 @@ def differ_together(checks: Sequence[ExactnessCheck]) -> Mapping[int, tuple[Chec
             return {"trainings": [asdict(each.training) for each in steps]}
 
         try:
-            answer = call_in_fork(in_turns, deadline - monotonic())
+            answer = call_in_fork(partial(without_workers, in_turns), deadline - monotonic())
         except ChildDied:
             return {}
     stories = {}

@@ -261,7 +261,7 @@ class Trainer:
 
     def _in_child(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         seconds = max(0.0, self._deadline - time.monotonic())
-        return call_in_fork(partial(_caught, work, self._check.root), seconds)
+        return call_in_fork(partial(without_workers, partial(_caught, work, self._check.root)), seconds)
 
 
 class UnitSteps:
@@ -358,15 +358,21 @@ def _texts(kind: str, row: Mapping[str, float]) -> dict[str, str]:
     return {f"{kind} {name}": repr(value) for name, value in row.items()}
 
 
+def without_workers(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Do the work, and end the processes that have made batches for it: a child exits without that."""
+    try:
+        return work()
+    finally:
+        if (processes := sys.modules.get("cerebro_elastic.data.reading.worker_processes")) is not None:
+            processes.end_idle()
+
+
 def _caught(work: Callable[[], dict[str, Any]], root: Path) -> dict[str, Any]:
     """Catch any exception of users' code, in the child."""
     try:
         return work()
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         return {"error": explain_error(error, root)}
-    finally:
-        if (workers := sys.modules.get("cerebro_elastic.data.reading.worker_processes")) is not None:
-            workers.end_idle()  # the child exits without it
 
 
 class UnitsInARow(Observed):

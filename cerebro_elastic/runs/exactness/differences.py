@@ -163,8 +163,8 @@ def explain_prefix(kept: Sequence[Moment], plain: Sequence[Moment], rows: int) -
             if abs(first - second) > _ROUNDING * max(abs(first), abs(second)) + 1 / rows:
                 return (
                     f"{name} is {first:.6g} with the features of `frozen_prefix` and {second:.6g} without, "
-                    f"{other.place}.\nThe prefix makes something else of a partition's rows than of a batch: does "
-                    "it compute over rows, draw at random, or read a setting?"
+                    f"{other.place}.\nThe prefix makes something else of a partition's rows than of a batch: "
+                    "does it compute over rows, draw at random, or read a setting?"
                 )
     return None
 
