@@ -173,7 +173,8 @@ class _Search:
         torch: Any = sys.modules.get("torch")
         self._of_torch = torch and type(torch.default_generator)
         self._data = (*_PLAIN, np.ndarray, *([torch.Tensor] if torch is not None else []))
-        global_ones = (random.random.__self__, np.random.random.__self__, torch and torch.default_generator)
+        drawing: list[Any] = [random.random, np.random.random]
+        global_ones = [*(draw.__self__ for draw in drawing), torch and torch.default_generator]
         self._seen: dict[int, object] = {id(each): each for each in global_ones}
 
     def found(self, objects: Mapping[str, object]) -> Iterator[tuple[str, object]]:

@@ -66,7 +66,7 @@ def progress_view(
         *(Text(line, "yellow", no_wrap=True, overflow="ellipsis") for line in lacks),
         "",
         summary_line(state, objective, elapsed, verbose=verbose),
-        *([f"data: {data_text(state.usage)}"] if state.usage.batches_shared else []),
+        *([f"data: {data_text(state.usage)}"] if state.usage.batches_shared or state.usage.differing else []),
         *notes,
     )
 

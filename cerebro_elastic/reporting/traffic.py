@@ -96,7 +96,8 @@ def data_text(usage: Usage) -> str:
         return ""
     seconds = sum(config.seconds for config in usage.configs.values())
     share = usage.data_seconds / seconds if seconds else 0.0
-    return f"made {made:,} batches, shared {shared:,}; training waited for them {share:.0%} of its time"
+    more = f"; {usage.differing}" if usage.differing else ""
+    return f"made {made:,} batches, shared {shared:,}; training waited for them {share:.0%} of its time{more}"
 
 
 def communication_costs(

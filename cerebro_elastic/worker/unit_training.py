@@ -151,6 +151,7 @@ def train_attempt(
         batches_made=job.data_use.made,
         batches_shared=job.data_use.taken,
         data_seconds=job.data_use.waited_seconds,
+        differing=job.data_use.differing,
         resources=resources,
         row_losses=runner.row_losses(result),
     )

@@ -95,6 +95,14 @@ def test_a_gang_waits_for_its_batches_once() -> None:
     assert texts == {"made 2 batches, shared 4; training waited for them 50% of its time"}
 
 
+def test_a_row_that_differs_from_the_kept_one_is_said_with_what_was_trained_before() -> None:
+    one = replace(visit("c", 0, 0, 1, 1), batches_made=2)
+    seen = replace(visit("d", 0, 0, 1, 1), batches_made=2, differing="`decode` has made another row")
+    text = data_text(add_usage(add_usage(Usage(), one), seen))
+    assert "`decode` has made another row: seen in" in text
+    assert "1 unit before it may have trained on rows that were kept" in text
+
+
 def test_without_its_dataset(past: Any) -> None:
     summary = summarize_traffic(RunView(past.events), None)
     assert (summary.dataset, summary.read) == (None, None)

@@ -29,6 +29,7 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import NodeUsage, Point, State, Streak, Usage
 from cerebro_elastic.core.model.units import Phase
+from cerebro_elastic.system.words import counted
 
 Curves: TypeAlias = Mapping[str, tuple[Point, ...]]
 """By config: its points in the order of its visits."""
@@ -201,6 +202,16 @@ def add_usage(usage: Usage, visit: Visit) -> Usage:
         batches_made=usage.batches_made + visit.batches_made,
         batches_shared=usage.batches_shared + visit.batches_shared,
         data_seconds=usage.data_seconds + visit.data_seconds,
+        differing=usage.differing or _differing(usage, visit),
+    )
+
+
+def _differing(usage: Usage, visit: Visit) -> str:
+    if not visit.differing:
+        return ""
+    return (
+        f"{visit.differing}: seen in {visit.unit} on {visit.node}, which opens each row anew from then on; "
+        f"{counted(usage.units, 'unit')} before it may have trained on rows that were kept"
     )
 
 

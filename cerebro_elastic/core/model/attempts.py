@@ -167,6 +167,8 @@ class Visit:
     """Batches that it took, since the node's host had made them for other configs."""
     data_seconds: float = 0.0
     """Seconds for which its training waited for batches."""
+    differing: str = ""
+    """What made another row than the one that was kept for the run, as it has seen; it ended the keeping."""
     resources: Resources = Resources()
     row_losses: str = ""
     """Of an evaluation in a race: the losses of its rows (``core/model/row_losses.py``)."""

@@ -117,6 +117,8 @@ class Usage:
     """Batches that were taken, since the host had made them for other configs."""
     data_seconds: float = 0.0
     """Seconds for which training waited for batches."""
+    differing: str = ""
+    """What made another row than the one that was kept for the run, and who saw it; "" if nothing did."""
 
     @property
     def elapsed(self) -> float:

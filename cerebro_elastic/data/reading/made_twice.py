@@ -66,8 +66,8 @@ _ANOTHER = (
 )
 _OTHER_BATCHES = (
     "{what} returned something else for the same rows under the same seed{why}: no batch is kept or shared, "
-    "and `replay` will differ. It depends on more than its arguments: the time, a counter, a generator of the "
-    "system (how-to/data.md, 'Random numbers')"
+    "and `replay` will differ. It depends on more than its arguments: the time, a counter, a generator of "
+    "the system (how-to/data.md, 'Random numbers')"
 )
 
 
