@@ -92,7 +92,7 @@ RANDOM = np.random.default_rng(4)
 
 def setting_fn(lr: float) -> Any:
     global SCALE
-    SCALE = 10 * lr
+    SCALE = 20 * lr
     return model_fn(lr)
 
 

@@ -153,10 +153,10 @@ _CALLED = ("__call__", "__getitem__", "__getitems__")
 def _parts_of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
     if not is_users_module(function.__module__):
         return
-    file = Path(function.__code__.co_filename).name
+    file = Path(function.__code__.co_filename).stem
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
-            yield f"{name} in a closure of {file}", cell.cell_contents
+            yield f"{file}.{function.__name__}.{name}", cell.cell_contents
         except ValueError:  # not assigned yet
             continue
     yield f"a default of {function.__name__}", [function.__defaults__, function.__kwdefaults__]
@@ -167,10 +167,10 @@ def _parts_of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
             yield f"the environment variable {name}", os.environ[name]
         item = function.__globals__.get(name)
         if not isinstance(item, ModuleType):
-            yield f"{name} of {file}", item
+            yield f"{file}.{name}", item
         elif is_users_module(item.__name__):
             owned = vars(item)
-            yield from ((f"{each} of {item.__name__}", owned[each]) for each in names if each in owned)
+            yield from ((f"{item.__name__}.{each}", owned[each]) for each in names if each in owned)
 
 
 def _names(code: CodeType) -> list[str]:
