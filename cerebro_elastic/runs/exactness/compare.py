@@ -272,6 +272,7 @@ class UnitSteps:
     ) -> None:
         self._task, self._folder, self._root = task, folder, root
         self._head: CheckpointRef | None = None
+        self._taken: Sequence[str] = ()
         self.left = parts
         """The parts that are not trained yet."""
         self.training = Training()
@@ -280,14 +281,15 @@ class UnitSteps:
     def train(self) -> dict[str, Any]:
         """Train the next part in this process; the answer is for ``take``."""
         number, parts, job = self.left[0]
-        witness = _Witness(number, job, parts)
+        witness = _Witness(number, job, parts, self._taken)
         state = checkpoint.load(self._head) if self._head is not None else None
         with self._task.observed(witness):
             watched = replace(job, state=state, beat=witness.beat, watch=witness.watch)
             result = self._task.train(watched)
         saved = checkpoint.save(result.state, f"{self._folder}/{uuid.uuid4().hex}")
         witness.note(result.log, [result.metrics] if job.last and result.whole else [])
-        return {**asdict(witness.training), "head": asdict(saved), "done": result.done}
+        shown = asdict(witness.training)
+        return {**shown, "taken": witness.taken, "head": asdict(saved), "done": result.done}
 
     def train_here(self) -> None:
         """Train the next part in this process, with all that the parts before have left in it."""
@@ -302,7 +304,7 @@ class UnitSteps:
         self.training.moments += training.moments
         self.training.logged += training.logged
         self.training.metrics += training.metrics
-        self._head = CheckpointRef(**answer["head"])
+        self._head, self._taken = CheckpointRef(**answer["head"]), answer["taken"]
         self.left = [] if answer["done"] else self.left[1:]
 
 
@@ -313,13 +315,14 @@ _RUN = "0" * 64
 class _Witness:
     """Records a training. The places of batches in an ordinary fit do not matter."""
 
-    def __init__(self, number: int, job: UnitJob, parts: int = 0) -> None:
+    def __init__(self, number: int, job: UnitJob, parts: int = 0, taken: Sequence[str] = ()) -> None:
         self.training = Training()
         self._job = job
         self._hops, self._parts = number, parts
         self._batches = job_batches.unit_batches(job)
         self._batch = job.skip
-        self._taken: list[str] = []
+        self.taken = list(taken)
+        """The batches since the last moment, also of parts of the unit before."""
 
     def beat(self) -> None:
         """Record that the training takes the next batch."""
@@ -327,7 +330,7 @@ class _Witness:
 
     def watch(self, batch: Any) -> None:
         """Record the batch, as a value of the next moment."""
-        self._taken.append(repr(fingerprints({BATCH: batch})))
+        self.taken.append(digest_of(repr(fingerprints({BATCH: batch})).encode()))
 
     def __call__(self, when: str, values: Mapping[str, Any]) -> None:
         unit = self._job.unit
@@ -335,9 +338,9 @@ class _Witness:
         if batch := min(self._batch, self._batches):
             place = f"batch {batch} of {place}"
         texts = fingerprints(values)
-        if self._taken:
-            texts[BATCH] = digest_of("".join(self._taken).encode())
-            self._taken.clear()
+        if self.taken:
+            texts[BATCH] = digest_of("".join(self.taken).encode())
+            self.taken.clear()
         self.training.moments.append(self._moment(when, f"{when} {place}", texts))
 
     def note(self, rows: Iterable[MetricRow], metrics: Iterable[Mapping[str, float]]) -> None:
