@@ -222,7 +222,7 @@ class _Search:
 
     def _of_object(self, value: Any, path: str) -> Iterator[tuple[str, Any]]:
         kind = type(value)
-        if kind.__module__.partition(".")[0] in sys.stdlib_module_names:
+        if str(kind.__module__).partition(".")[0] in sys.stdlib_module_names:
             return
         slots = [name for each in kind.__mro__ for name in _texts(vars(each).get("__slots__", ()))]
         with suppress(Exception):  # whatever a class of the user's does
@@ -238,8 +238,10 @@ class _Search:
                 yield f"{kind.__qualname__}.{name}", getattr(value, "__func__", value)
         yield from self._of_file(kind.__module__)
 
-    def _of_file(self, name: str) -> Iterator[tuple[str, Any]]:
+    def _of_file(self, name: object) -> Iterator[tuple[str, Any]]:
         """The variables of a file; of a library's only generators."""
+        if not isinstance(name, str):  # of some types written in C
+            return
         if name.partition(".")[0] in sys.stdlib_module_names and name != "__main__":
             return
         users, file = is_users_module(name), sys.modules.get(name)

@@ -153,7 +153,6 @@ def train_attempt(
         data_seconds=job.data_use.waited_seconds,
         differing=job.data_use.differing,
         resources=resources,
-        row_losses=runner.row_losses(result),
     )
     return TrainedUnit(
         visit,

@@ -170,8 +170,6 @@ class Visit:
     differing: str = ""
     """What made another row than the one that was kept for the run, as it has seen; it ended the keeping."""
     resources: Resources = Resources()
-    row_losses: str = ""
-    """Of an evaluation in a race: the losses of its rows (``core/model/row_losses.py``)."""
     reused: str = ""
     """The id of the earlier run that made it, if this run has not: nodes and times are of that run then, and
     ``attempt`` is 0."""

@@ -16,7 +16,7 @@ from cerebro_elastic.system.files import locate
 from cerebro_elastic.system.subprocess_call import ChildDied, call_in_fork
 from cerebro_elastic.training.unit_runner import loader_settings, make_task
 
-_ROWS = 8
+_ROWS = 4
 """The most rows that are made."""
 _SECONDS = 120.0
 

@@ -160,7 +160,7 @@ class BackgroundCheck:
 
 @contextmanager
 def check(
-    recipe: Recipe, home: Path | None, say: Callable[[str], None]
+    recipe: Recipe, home: str | Path | None, say: Callable[[str], None]
 ) -> Iterator[tuple[list[HParams], Iterator[CheckedConfig]]]:
     """Check a recipe and its data, as a run does before it starts, and then some of its configs; ``say`` what
     is done next.

@@ -7,7 +7,7 @@ import fcntl
 import random
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -148,31 +148,6 @@ def test_a_row_that_fails_is_named(factory: Any) -> None:
     with pytest.raises(OSError, match="cut off") as caught:
         factory("Squares").make().rows([1, 7])
     assert caught.value.__notes__[0].startswith("This was row 7 of the train dataset that users_")
-
-
-OWN: dict[str, tuple[Any, Callable[[Any], Any]]] = {
-    "python": (random.Random(1), lambda own: own.random()),
-    "numpy": (np.random.default_rng(1), lambda own: own.random()),
-    "numpy, old": (np.random.RandomState(1), lambda own: own.rand()),
-    "torch": (torch.Generator(), lambda own: torch.rand(1, generator=own)),
-}
-
-
-@pytest.mark.parametrize(("own", "draw"), OWN.values(), ids=OWN)
-def test_a_generator_of_its_own_may_stand_there_but_not_draw(own: Any, draw: Callable[[Any], Any]) -> None:
-    class Augmented(list[int]):
-        noise = False
-
-        def __getitem__(self, row: Any) -> Any:
-            return draw(self.own) if self.noise else row
-
-    augmented = Augmented(range(4))
-    augmented.own = own  # type: ignore[attr-defined]
-    datasets = NumberedDatasets("m:f", {"train": Subset(augmented, [0, 1, 2])})  # type: ignore[arg-type]
-    assert datasets.rows([2, 1]) == [2, 1]
-    augmented.noise = True
-    with pytest.raises(TaskError, match="draws from its own generator 'own'"):
-        datasets.rows([0])
 
 
 def test_rows_that_do_not_stack_are_reported() -> None:
