@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -66,7 +67,12 @@ def check(
     from cerebro_elastic.runs.start import background_check
 
     loaded = load_recipe(recipe)
-    with background_check.check(loaded, home) as (points, answers):
+    began = monotonic()
+
+    def say(part: str) -> None:
+        typer.echo(f"{monotonic() - began:4.0f} s  {part}", err=True)
+
+    with background_check.check(loaded, home, say) as (points, answers):
         checks = latest(answers)
     problem = why_untrainable(checks) or why_unlogged(loaded, checks)
     if as_json:

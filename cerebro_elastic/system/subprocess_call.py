@@ -16,9 +16,9 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from cerebro_elastic import errors
 from cerebro_elastic.errors import CerebroError, RunError
@@ -170,26 +170,29 @@ def answers_alone() -> Any:
     return answer_to
 
 
+Answer: TypeAlias = Callable[[Mapping[str, Any]], None]
+"""Sends an answer."""
+
+
 def serve(
     work: Callable[[Mapping[str, Any]], Mapping[str, Any]],
-    then: Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]] | None = None,
+    then: Callable[[Mapping[str, Any], Answer], None] | None = None,
 ) -> None:
-    """The ``__main__`` of a module that is called: answer the request with what ``work`` returns, and then
-    with each value of ``then``, if it is given."""
+    """The ``__main__`` of a module that is called: answer the request with what ``work`` returns. ``then``
+    goes on with further answers, if it is given."""
     die_with_parent(os.getppid())
     answer_to = answers_alone()
     request = json.load(sys.stdin)
 
-    def answers() -> Iterator[Mapping[str, Any]]:
-        yield work(request)
-        if then is not None:
-            yield from then(request)
+    def answer(value: Mapping[str, Any]) -> None:
+        print(json.dumps(value), file=answer_to, flush=True)
 
     try:
-        for answer in answers():
-            print(json.dumps(answer), file=answer_to, flush=True)
+        answer(work(request))
+        if then is not None:
+            then(request, answer)
     except CerebroError as error:
-        print(json.dumps({"error": str(error), "kind": type(error).__name__}), file=answer_to, flush=True)
+        answer({"error": str(error), "kind": type(error).__name__})
 
 
 class ChildDied(CerebroError):

@@ -99,6 +99,7 @@ class ArrayTask(ABC):
     """The global random generators."""
     settings: Sequence[Setting] = ()
     """The framework's settings of the process, besides those of Python, numpy and torch."""
+    _undisturbed = False
 
     def __init__(self, takers: Mapping[str, Taker], args: Mapping[str, Any]) -> None:
         self._takers = Takers(
@@ -193,7 +194,21 @@ class ArrayTask(ABC):
         return {"task": {name: self.values(job)[name] for name in BUDGET}}
 
     @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Within the block nothing that is set in the process is undone between units, as in one ordinary
+        program (``cerebro check``)."""
+        with self._borrowed():
+            self._undisturbed = True
+            try:
+                yield
+            finally:
+                self._undisturbed = False
+
+    @contextmanager
     def _borrowed(self) -> Iterator[None]:
+        if self._undisturbed:
+            yield
+            return
         with self._globals.borrowed(), borrowed(self.settings), self.generators.borrowed():
             yield
 

@@ -41,7 +41,7 @@ def _named(tree: Any) -> Iterator[tuple[str, str]]:
         return
     for name, item in tree.items():
         leaves = list(_leaves(item, str(name), (), 1))
-        yield from leaves if len(leaves) <= _MOST else [(str(name), _digest(repr(leaves).encode()))]
+        yield from leaves if len(leaves) <= _MOST else [(str(name), digest_of(repr(leaves).encode()))]
 
 
 def _leaves(value: Any, path: str, above: tuple[int, ...], depth: int) -> Iterator[tuple[str, str]]:
@@ -101,7 +101,7 @@ def _tensor(tensor: Tensor) -> str:
         plain = plain.resolve_conj().resolve_neg().cpu()
         if plain.numel() == 1 and plain.isfinite():
             return f"{shown} {plain.item()!r}"
-        return f"{shown} {_digest(_bytes_of(plain))}"
+        return f"{shown} {digest_of(_bytes_of(plain))}"
     except (RuntimeError, NotImplementedError):  # on no device, or quantized
         return shown
 
@@ -116,12 +116,13 @@ def _array(array: np.ndarray[Any, Any]) -> str:
         return shown
     if array.size == 1:
         return f"{shown} {array.item()!r}"
-    return f"{shown} {_digest(np.ascontiguousarray(array).tobytes())}"
+    return f"{shown} {digest_of(np.ascontiguousarray(array).tobytes())}"
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 20]}... {_digest(text.encode())}"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 20]}... {digest_of(text.encode())}"
 
 
-def _digest(data: bytes | memoryview) -> str:
+def digest_of(data: bytes | memoryview) -> str:
+    """Stands for a value that is too large to be shown."""
     return f"#{hashlib.blake2b(data, digest_size=8).hexdigest()}"

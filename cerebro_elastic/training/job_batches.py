@@ -15,7 +15,6 @@ from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.reading.batches import (
     BatchPart,
     batch_count,
-    batches,
     training_order,
     whole,
 )
@@ -88,7 +87,7 @@ def training_batches(job: UnitJob, part: BatchPart = whole) -> Iterator[Any]:
     if job.begins_epoch:
         _begin(loader)
     loader = loader.of_phase(training=True, epoch=job.unit.epoch)
-    made = batches(
+    made = job.batches(
         job.partition,
         order,
         loader,
@@ -105,6 +104,7 @@ def training_batches(job: UnitJob, part: BatchPart = whole) -> Iterator[Any]:
                 raise Stopped(done)
             batch = next(loaded)
             job.beat()
+            job.watch(batch)
             if job.learns_rows is not None:
                 rows = order[done * loader.batch_size : (done + 1) * loader.batch_size]
                 job.learns_rows.next(job, job.partition, loader, rows[part(len(rows))], batch)
@@ -137,7 +137,7 @@ def natural_batches(job: UnitJob, partitions: Iterable[Partition], part: BatchPa
     _begin(loader)
     for partition in partitions:
         order = np.arange(partition.rows)
-        made = batches(
+        made = job.batches(
             partition,
             order,
             loader,
@@ -151,6 +151,7 @@ def natural_batches(job: UnitJob, partitions: Iterable[Partition], part: BatchPa
             if done and job.unit.phase is Phase.EVALUATE and job.stop(done):
                 raise Stopped(done)
             job.beat()
+            job.watch(batch)
             if job.learns_rows is not None:
                 rows = order[number * loader.batch_size : (number + 1) * loader.batch_size]
                 job.learns_rows.next(job, partition, loader, rows[part(len(rows))], batch)

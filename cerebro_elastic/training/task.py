@@ -16,7 +16,7 @@ does not import torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -25,6 +25,7 @@ from cerebro_elastic.checkpoint import Still
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.ragged import Index
+from cerebro_elastic.data.reading.batches import batches
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_once import DataUse, MadeBatches
 from cerebro_elastic.data.reading.partition import Partition
@@ -55,13 +56,17 @@ EVEN = LossWeights()
 """All rows weigh alike."""
 
 
-def nothing() -> None:
-    """A ``UnitJob.beat`` without effect."""
+def nothing(*_: object) -> None:
+    """A ``UnitJob.beat`` or ``UnitJob.watch`` without effect."""
 
 
 def never(_done: int) -> bool:
     """A ``UnitJob.stop`` that lets the unit end."""
     return False
+
+
+MakesBatches: TypeAlias = Callable[..., Generator[Any, None, None]]
+"""As ``data/reading/batches.py:batches``."""
 
 
 class LearnsRows(Protocol):
@@ -80,7 +85,7 @@ class LearnsRows(Protocol):
 class UnitJob:
     """One unit of a config, and all that its result may depend on (purity, invariant 7).
 
-    ``training/job_batches.py`` makes the batches of a job, and calls ``stop`` and ``beat`` for them.
+    ``training/job_batches.py`` takes the batches of a job, and calls ``stop``, ``beat`` and ``watch`` then.
     """
 
     unit: Unit
@@ -120,6 +125,8 @@ class UnitJob:
     """By which parallelism the unit is trained, and on how many ranks."""
     beat: Callable[[], None] = nothing
     """To be called for every batch, in validation too: a sign of progress."""
+    watch: Callable[[Any], None] = nothing
+    """To be called with every batch, in validation too, before it is used: a check compares them."""
     stop: Callable[[int], bool] = never
     """Whether to stop after this number of batches of the partition, those skipped included.
 
@@ -128,6 +135,9 @@ class UnitJob:
     ``splits`` ends the unit at this batch boundary. Any other raises ``Stopped``; so does an evaluation."""
     loss_weights: LossWeights = EVEN
     """What rows weigh in the loss of the task ``torch``."""
+    batches: MakesBatches = batches
+    """What makes the batches of a partition. For an ordinary fit, with which units are compared, it is
+    another one (``runs/exactness/own_batches.py``)."""
     made: MadeBatches | None = None
     """The batches that the host's ranks share; ``None``: this rank makes all of its own."""
     data_use: DataUse = field(default_factory=DataUse)

@@ -10,18 +10,22 @@ callback's: Lightning's own loops read them all the time.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from types import FrameType
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
+from cerebro_elastic.extending.data import ForeignGenerators
 from cerebro_elastic.extending.state import rng, to_names
 from cerebro_elastic.extending.tasks import Observe, OrdinaryFit, UnitJob, job_batches
 from cerebro_lightning._lightning_internals import callbacks_of, hooks_wrapped
@@ -61,6 +65,8 @@ def observed(observe: Observe) -> Iterator[None]:
 
     def module_hook(of_module: Any, trainer: pl.Trainer, name: str, *args: Any, **kwargs: Any) -> Any:
         module = kwargs.get("pl_module") or trainer.lightning_module
+        if name == "on_validation_batch_start":
+            observe("in validation after", {"batch": args[0]})
         if _is_own(module, pl.LightningModule, name):
             hooks.append(name)
         answer = of_module(trainer, name, *args, **kwargs)
@@ -132,7 +138,8 @@ def ordinary_fit(
     jobs: Sequence[UnitJob],
     observe: Observe,
 ) -> OrdinaryFit:
-    """As a script without us would do it: a stock trainer, a loader of all partitions in their order."""
+    """As a script without us would do it: a stock trainer, a loader of all partitions in their order, and the
+    user's own loaders for validation."""
     device = torch.device(jobs[0].device)
     rows, metrics = _Rows(), list[Mapping[str, float]]()
     rows.trainer = trainer = make_trainer(settings, callbacks, rows, jobs[0].epochs, device)
@@ -148,13 +155,63 @@ def ordinary_fit(
             job_batches.training_batches(job) for job in jobs if job.unit.epoch == present
         )
 
-    validation = UnitLoaders(next(job for job in jobs if job.last), NamedStateStrategy(device)).validation(
-        module
-    )
+    last = next(job for job in jobs if job.last)
+    validation: Any = UnitLoaders(last, NamedStateStrategy(device)).validation(module)
+    if validation is not None and data_module(last) is not None:
+        validation = _users_own_validation(last)
     training = EpochLoader(job_batches.epoch_batches(jobs[0]), epoch)
     with observed(look), attached(data_module(jobs[0]), training, validation) as loaders:
         trainer.fit(module, **loaders)
     return OrdinaryFit(rows.rows, metrics)
+
+
+def _users_own_validation(job: UnitJob) -> Any:
+    """What the data module's ``val_dataloader`` returns; it makes batches in this process. Where units make
+    them in workers, these have the seeds of their workers."""
+    with rng.borrowed():
+        rng.seed_all(job.seed)
+        returned = data_module(job).val_dataloader()
+    numbers = count()
+
+    def here(loader: Any) -> Any:
+        if not isinstance(loader, DataLoader):
+            return loader
+        own = copy.copy(loader)
+        own.num_workers, own.timeout = 0, 0
+        own.__class__ = _Seeded
+        own.seed = job_batches.validation_seed(job, next(numbers))  # type: ignore[attr-defined]
+        own.in_workers = bool(job.loader.workers)  # type: ignore[attr-defined]
+        return own
+
+    if isinstance(returned, Mapping):
+        return {name: here(loader) for name, loader in returned.items()}
+    return [here(loader) for loader in returned] if isinstance(returned, list | tuple) else here(returned)
+
+
+class _Seeded(DataLoader[Any]):
+    """A user's loader whose batches begin with their seeds: so do the generators that the dataset carries,
+    and where units make them ``in_workers`` also the global ones."""
+
+    seed: int
+    in_workers: bool
+
+    def __iter__(self) -> Any:
+        batches = super().__iter__()
+        carried = ForeignGenerators({"dataset": self.dataset, "collate_fn": self.collate_fn})
+        if self.in_workers:  # those that the sampler draws from go on
+            rows_of_batches = list(self.batch_sampler or ())
+            loader = DataLoader(self.dataset, batch_sampler=rows_of_batches, collate_fn=self.collate_fn)
+            with rng.borrowed():
+                batches = iter(loader)
+        for number in count():
+            seed = int(np.random.SeedSequence((self.seed, number)).generate_state(1)[0])
+            with rng.borrowed() if self.in_workers else nullcontext(), carried.seeded(seed):
+                if self.in_workers:
+                    rng.seed_all(seed)
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
 
 
 class _Rows(RowLogger):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from cerebro_elastic.runs.exactness.outcome import (
     why_untrainable,
 )
 from cerebro_elastic.runs.folder import run_folder
+from cerebro_elastic.runs.start import background_check
 from cerebro_elastic.runs.start.background_check import BackgroundCheck
 from cerebro_elastic.runs.start.preflight import VARIABLE
 
@@ -66,16 +66,10 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return []
 
 
-def ended(beside: BackgroundCheck, state: State) -> None:
-    deadline = time.monotonic() + 540.0
-    while beside.goes_on:
-        assert time.monotonic() < deadline
-        beside.poll(state)
-        time.sleep(0.05)
-
-
 @pytest.mark.timeout(600)  # the check takes the time that others leave
-def test_errors_are_reported_while_the_run_starts(tmp_path: Path, lines: list[str]) -> None:
+def test_errors_are_reported_while_the_run_starts_or_once_it_is_over(
+    tmp_path: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "a_net_beside.py").write_text(NET)
     folder = run_folder("beside", tmp_path / "runs")
     recipe = load_recipe(RECIPE, root=tmp_path)
@@ -92,12 +86,16 @@ def test_errors_are_reported_while_the_run_starts(tmp_path: Path, lines: list[st
         assert "in the first batches of kind=broken" in note
         found = beside.preflight(recipe, POINTS, str(folder.data), prepare=True)
         assert (found.partitions, found.notes) == (2, [])
-        ended(beside, State())
+        monkeypatch.setattr(background_check, "_SHARE", 1e9)
+        monkeypatch.setattr(background_check, "_MOST_SECONDS", 540.0)
+        beside.wait()
+        assert not beside.goes_on
         assert [each.exactness.outcome for each in known(folder)] == [
             CheckOutcome.EQUAL,
             CheckOutcome.DIFFERS,
         ]
-        (line,) = lines
+        over, line = lines
+        assert over == "the run is over, and its check gets 540 s more"
         assert line.startswith("check of kind=counting: units do not equal one ordinary fit")
         # What the run has shown since goes before it, and a person may want to be stopped.
         trained = State(configs={"c0": replace(Config("c0", {}), epoch=1, metrics={"val_los": 0.5})})
@@ -133,4 +131,7 @@ def test_a_checked_config_survives_json() -> None:
     checked = CheckedConfig(
         {"a": 1}, Exactness(CheckOutcome.VARIES, "a clock", {"weight": 3}, ["val_loss"], 0.5)
     )
-    assert CheckedConfig.of_json(json.loads(json.dumps(checked.as_json()))) == checked
+    written = json.loads(json.dumps(checked.as_json()))
+    assert CheckedConfig.of_json(written) == checked
+    written["exactness"]["data"] = ["of an earlier version"]
+    assert CheckedConfig.of_json(written) == checked

@@ -56,7 +56,7 @@ def jobs() -> Sequence[UnitJob]:
 def test_state_that_does_not_hop_is_named(forgetful: bool, tmp_path: Path) -> None:
     SEEN.clear()
     task: Any = Sums(forgetful=forgetful)
-    found = ExactnessCheck(task, jobs(), tmp_path, str(tmp_path), 60.0).result()
+    found = ExactnessCheck(task, jobs(), tmp_path, str(tmp_path), 240.0).result()
     text = CheckedConfig({"lr": 0.1}, found).text
     if forgetful:
         assert found.outcome is CheckOutcome.DIFFERS

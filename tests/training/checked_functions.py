@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,18 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from cerebro_elastic.core.model.units import Unit
+from cerebro_elastic.data.ragged import encoded
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.runs.exactness.check_configs import differ_together
 from cerebro_elastic.runs.exactness.compare import ExactnessCheck
-from cerebro_elastic.runs.exactness.outcome import Exactness
+from cerebro_elastic.runs.exactness.outcome import CheckOutcome, Exactness
 from cerebro_elastic.training.functions import FunctionTask
 from cerebro_elastic.training.task import UnitJob
 
 HERE = Path(__file__).parent
+NO_KEYS: Mapping[str, Any] = {}
 ROWS = (11, 8)
 
 
@@ -83,13 +86,59 @@ def train_fn(model: nn.Module, optimizer: Any, batches: Any) -> dict[str, float]
     return {"rows": 1.0}
 
 
-def partition(index: int, rows: int) -> Partition:
+COUNT, SCALE = [0], 1.0
+RANDOM = np.random.default_rng(4)
+
+
+def setting_fn(lr: float) -> Any:
+    global SCALE
+    SCALE = 20 * lr
+    return model_fn(lr)
+
+
+def noisy(batch: Any, training: bool) -> Any:
+    x, y = batch
+    return x + training * (torch.randn_like(x) + RANDOM.normal()), y
+
+
+def counted(batch: Any) -> Any:
+    COUNT[0] += 1
+    x, y = batch
+    return x + COUNT[0], y
+
+
+def scaled(batch: Any) -> Any:
+    x, y = batch
+    return x * SCALE, y
+
+
+def timed(batch: Any) -> Any:
+    x, y = batch
+    return x + time.time_ns() % 1000, y
+
+
+def opened(value: bytes) -> Any:
+    return np.frombuffer(value, np.float32).copy()
+
+
+def opened_at_random(value: bytes) -> Any:
+    return opened(value) + np.float32(np.random.normal())
+
+
+def augmented(value: Any) -> Any:
+    return value + np.float32(np.random.normal())
+
+
+def partition(index: int, rows: int, *, closed: bool = False) -> Partition:
     generator = np.random.default_rng(index)
     x = generator.normal(size=(rows, 4)).astype(np.float32)
-    return Partition(index, rows, {"x": x, "y": (x[:, 0] > 0).astype(np.int64)})
+    y = (x[:, 0] > 0).astype(np.int64)
+    column = encoded([row.tobytes() for row in x], "x") if closed else x
+    return Partition(index, rows, {"x": column, "y": y}, name=f"partition {index}")
 
 
-def jobs(lr: float) -> list[UnitJob]:
+def jobs(lr: float, **loader: Any) -> list[UnitJob]:
+    closed = "decode" in loader
     return [
         UnitJob(
             unit=Unit("c0", epoch, order[place]),
@@ -98,9 +147,9 @@ def jobs(lr: float) -> list[UnitJob]:
             epochs=2,
             visited=order[:place],
             rows=ROWS,
-            partition=partition(order[place], ROWS[order[place]]),
-            validation=[partition(7, 5)] if place else (),
-            loader=LoaderSettings(4),
+            partition=partition(order[place], ROWS[order[place]], closed=closed),
+            validation=[partition(7, 5, closed=closed)] if place else (),
+            loader=LoaderSettings(4, **loader),
             state=None,
             device="cpu",
         )
@@ -110,10 +159,10 @@ def jobs(lr: float) -> list[UnitJob]:
 
 
 def checked(
-    section: TorchSection, folder: Path, rates: Sequence[float]
-) -> tuple[list[Exactness], Mapping[int, str]]:
+    section: TorchSection, folder: Path, rates: Sequence[float], loader: Mapping[str, Any] = NO_KEYS
+) -> tuple[list[Exactness], Mapping[int, tuple[CheckOutcome, str]]]:
     """In a process of its own: the check of a config for each learning rate, and which differ together."""
     task = FunctionTask(section, HERE)
-    checks = [ExactnessCheck(task, jobs(lr), HERE, str(folder), 120.0) for lr in rates]
+    checks = [ExactnessCheck(task, jobs(lr, **loader), HERE, str(folder), 240.0) for lr in rates]
     found = [each.result() for each in checks]
     return found, differ_together(checks) if len(checks) > 1 else {}

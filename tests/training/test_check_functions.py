@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,43 @@ def test_the_effect_of_one_config_on_another_is_found_in_one_process(
     found, stories = clean_process.alone(0, checked, section(model_fn=f"{ME}:scaled_fn"), tmp_path, rates)
     assert [each.outcome for each in found] == [CheckOutcome.EQUAL] * 2
     assert stories.keys() == {0}, "the second sets it itself"
-    assert stories[0].startswith("in one process with other configs, as on a rank of a run, ")
-    assert "unit 2" in stories[0]
+    outcome, story = stories[0]
+    assert outcome is CheckOutcome.DIFFERS
+    assert story.startswith("in one process with other configs, as on a rank of a run, ")
+    assert "unit 2" in story
     found, stories = clean_process.alone(0, checked, section(), tmp_path, rates)
     assert [each.outcome for each in found] == [CheckOutcome.EQUAL] * 2
     assert stories == {}
     assert not list(tmp_path.iterdir())
+
+
+NOISE = {"transform": checked_functions.noisy}
+OPENS = {"decode": {"x": checked_functions.opened}, "augment": {"x": checked_functions.augmented}}
+DIFFERS, CHANCE = CheckOutcome.DIFFERS, CheckOutcome.NOT_DETERMINISTIC
+
+
+@pytest.mark.parametrize(
+    ("loader", "outcome", "story"),
+    [
+        (NOISE, CheckOutcome.EQUAL, ""),
+        ({**NOISE, "workers": 1}, CheckOutcome.EQUAL, ""),
+        (OPENS, CheckOutcome.EQUAL, ""),
+        (
+            {"transform": checked_functions.counted, "workers": 1},
+            DIFFERS,
+            f"`transform` changes {ME}.COUNT[0]",
+        ),
+        ({"transform": checked_functions.scaled, "workers": 1}, DIFFERS, f"`transform` reads {ME}.SCALE"),
+        ({"decode": {"x": checked_functions.opened_at_random}}, DIFFERS, "nothing that the functions of"),
+        ({"transform": checked_functions.timed}, CHANCE, "do they read a clock"),
+    ],
+    ids=["noise", "noise in a worker", "augmented", "counted", "a setting", "kept by mistake", "a clock"],
+)
+def test_batches_are_compared_with_those_of_a_loader_of_ones_own(
+    clean_process: Ranks, loader: Mapping[str, Any], outcome: CheckOutcome, story: str, tmp_path: Path
+) -> None:
+    task = section(model_fn=f"{ME}:setting_fn")
+    [found], _ = clean_process.alone(0, checked, task, tmp_path, [0.1], loader)
+    assert found.outcome is outcome, found.story
+    assert story in found.story
+    assert outcome is not DIFFERS or found.story.startswith("the batches differ: ")

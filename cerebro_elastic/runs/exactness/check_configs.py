@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -23,16 +24,24 @@ from cerebro_elastic.data.reading.description import Rows, first_rows
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.runs.exactness.compare import ExactnessCheck, Trainer, Training
-from cerebro_elastic.runs.exactness.differences import differences, explain_together, steady
+from cerebro_elastic.runs.exactness.compare import ExactnessCheck, Trainer, Training, without_workers
+from cerebro_elastic.runs.exactness.differences import (
+    differences,
+    explain_scratch,
+    explain_together,
+    names_of,
+    steady,
+    trains_nothing,
+)
 from cerebro_elastic.runs.exactness.outcome import ALONE, CheckedConfig, CheckOutcome, Exactness
 from cerebro_elastic.runs.from_recipe import batches_in
 from cerebro_elastic.system.devices import CPU, device_of, kind_here
 from cerebro_elastic.system.files import Place, locate, translated
 from cerebro_elastic.system.process import thread_names
 from cerebro_elastic.system.subprocess_call import ChildDied, call_in_fork
+from cerebro_elastic.system.words import hparams_text
 from cerebro_elastic.training.hparams import task_hparams
-from cerebro_elastic.training.task import Task, UnitJob
+from cerebro_elastic.training.task import Task, UnitJob, nothing
 from cerebro_elastic.training.unit_runner import loader_settings, loss_weights, make_task, use_threads
 
 Columns: TypeAlias = dict[str, Rows]
@@ -55,9 +64,14 @@ class Extent:
 
 
 def check_configs(
-    recipe: Recipe, points: Sequence[HParams], data: str, extent: Extent
+    recipe: Recipe,
+    points: Sequence[HParams],
+    data: str,
+    extent: Extent,
+    say: Callable[[str], None] = nothing,
 ) -> Iterator[CheckedConfig]:
-    """Check one of the ``points`` of each shape, and at least two, with rows of the dataset at ``data``.
+    """Check one of the ``points`` of each shape, and at least two, with rows of the dataset at ``data``, and
+    ``say`` what is done next.
 
     Each is checked for itself; then those that are exact train in turns in one process, and one that differs
     in that comes once more."""
@@ -67,23 +81,48 @@ def check_configs(
     prepare_for_children(recipe, task)
     device = CPU if extent.beside else device_of_checks(recipe)
     refusal = why_not_forked(recipe)
+    without = None
+    if getattr(recipe.task, "frozen_prefix", None) is not None:
+        plain = recipe.task.model_copy(update={"frozen_prefix": None})
+        without = make_task(recipe.model_copy(update={"task": plain}))
     exact = []
-    for point in representative_configs(points, extent.most):
+    chosen = representative_configs(points, extent.most)
+    for number, point in enumerate(chosen, 1):
         if refusal is not None:
             yield CheckedConfig(point, Exactness(CheckOutcome.UNKNOWN, refusal))
             continue
-        jobs = small_jobs(task, recipe, data, point, extent.batches, device)
-        check = ExactnessCheck(task, jobs, recipe.root, extent.folder, extent.seconds)
-        result = check.result()
-        checked = CheckedConfig(point, result)
+        workers = 1 if extent.beside else 2
+        jobs = small_jobs(task, recipe, data, point, extent.batches, device, workers=workers)
+        check = ExactnessCheck(
+            task,
+            jobs,
+            recipe.root,
+            extent.folder,
+            extent.seconds,
+            room_bytes=_ROOM_BYTES
+            if recipe.node.batch_cache_bytes is None
+            else recipe.node.batch_cache_bytes,
+            without_prefix=without,
+            say=partial(_say_of, say, f"config {number} of {len(chosen)} ({hparams_text(point)})"),
+        )
+        checked = CheckedConfig(point, check.result())
         if checked.exactness.outcome.good:
             exact.append((checked, check))
         yield checked
     if len(exact) > 1:
-        for at, story in differ_together([check for _, check in exact]).items():
+        say(f"units of {len(exact)} configs in turns in one process")
+        for at, (outcome, story) in differ_together([check for _, check in exact]).items():
             checked = exact[at][0]
-            differs = replace(checked.exactness, outcome=CheckOutcome.DIFFERS, story=story, reference=ALONE)
-            yield replace(checked, exactness=differs)
+            found = replace(checked.exactness, outcome=outcome, story=story, reference=ALONE)
+            yield replace(checked, exactness=found)
+
+
+_ROOM_BYTES = 1 << 30
+"""What a check keeps of made batches at most, unless the recipe says otherwise."""
+
+
+def _say_of(say: Callable[[str], None], config: str, part: str) -> None:
+    say(f"{config}: {part}")
 
 
 def prepare_for_children(recipe: Recipe, task: Task) -> None:
@@ -126,12 +165,12 @@ def device_of_checks(recipe: Recipe) -> str:
     return device_of(answer, 0)
 
 
-def differ_together(checks: Sequence[ExactnessCheck]) -> Mapping[int, str]:
+def differ_together(checks: Sequence[ExactnessCheck]) -> Mapping[int, tuple[CheckOutcome, str]]:
     """Train the units of all ``checks``, which are done, in turns in one process. By the index of each that
-    then differs from itself alone: in what. None if it could not be found out."""
+    then differs from itself alone: whether that matters, and in what. None if it could not be found out."""
     deadline = monotonic() + sum(check.seconds for check in checks)
     with TemporaryDirectory(dir=checks[0].folder) as states:
-        steps = [Trainer(check, states, deadline).steps() for check in checks]
+        steps = [Trainer(check, states, deadline, room="shared").steps() for check in checks]
 
         def in_turns() -> dict[str, Any]:
             while any(each.left for each in steps):
@@ -141,39 +180,37 @@ def differ_together(checks: Sequence[ExactnessCheck]) -> Mapping[int, str]:
             return {"trainings": [asdict(each.training) for each in steps]}
 
         try:
-            answer = call_in_fork(in_turns, deadline - monotonic())
+            answer = call_in_fork(partial(without_workers, in_turns), deadline - monotonic())
         except ChildDied:
             return {}
     stories = {}
     for at, (check, found) in enumerate(zip(checks, answer["trainings"], strict=True)):
         together = Training.of_json(found)
         if together.error is not None:
-            stories[at] = explain_together(together.error)
-        elif rest := steady(differences(check.alone.all, together.all), check.varying):
-            stories[at] = explain_together(rest)
+            stories[at] = CheckOutcome.DIFFERS, explain_together(together.error)
+            continue
+        rest = steady(differences(check.alone.all, together.all), check.varying)
+        if rest and trains_nothing(rest):
+            stories[at] = CheckOutcome.VARIES, explain_scratch(names_of(rest), check.varying)
+        elif rest:
+            stories[at] = CheckOutcome.DIFFERS, explain_together(rest)
     return stories
 
 
 def representative_configs(points: Sequence[HParams], most: int) -> list[HParams]:
     """At most ``most`` of the ``points``: the first one, and those that add values that may make another
-    model. These are names, flags and structures, then whole numbers, but no fractions.
-
-    If no other adds such a value, the one with the most other values comes second: two configs show whether
+    model. These are names, flags and structures, then whole numbers, but no fractions. Of those that add as
+    much the one with the most other values is taken, and a second one in any case: two configs show whether
     one disturbs the other."""
     chosen = list(points[:1])
-    rest = list(points[1:])
+    rest = [point for point in points if point != points[0]]
     while rest and len(chosen) < most:
         known = {pair for point in chosen for pair in _pairs(point)}
-        best = max(rest, key=lambda point: _worth(point, known))
-        if _worth(best, known) == (0, 0):
+        others = [sum(point[name] != points[0].get(name) for name in point) for point in rest]
+        *worth, _, at = max((*_worth(point, known), others[at], -at) for at, point in enumerate(rest))
+        if len(chosen) > 1 and not any(worth):
             break
-        chosen.append(best)
-        rest.remove(best)
-    others = [point for point in rest if point != points[0]]
-    if len(chosen) == 1 < most and others:
-        chosen.append(
-            max(others, key=lambda point: sum(point[name] != points[0].get(name) for name in point))
-        )
+        chosen.append(rest.pop(-at))
     return chosen
 
 
@@ -192,16 +229,18 @@ def _worth(point: HParams, known: Collection[tuple[str, str]]) -> tuple[int, int
 
 
 def small_jobs(
-    task: Task, recipe: Recipe, url: str, point: HParams, batches: int, device: str
+    task: Task, recipe: Recipe, url: str, point: HParams, batches: int, device: str, *, workers: int = 0
 ) -> list[UnitJob]:
     """The units of ``task`` in two epochs over two small partitions, and a small one to validate on: the
-    first rows of those at ``url``, at most ``batches`` of each. Raises ``DataError``."""
+    first rows of those at ``url``, at most ``batches`` of each. At most so many ``workers`` make the batches.
+    Raises ``DataError``."""
     with translated(DataError, f"cannot read the dataset {url}"):
         manifest = read_manifest(url)
         size, _ = batches_in(recipe, manifest, point)
         train, valid = _partitions(manifest, locate(url), size, batches, folds=bool(recipe.folds))
     orders = (range(len(train)), range(len(train))[::-1])
-    loader = replace(loader_settings(recipe).with_hparams(point), workers=0)
+    loader = loader_settings(recipe).with_hparams(point)
+    loader = replace(loader, workers=min(workers, loader.workers))
     of_task = task_hparams(task, loader, point)
     return [
         UnitJob(
@@ -226,13 +265,14 @@ def small_jobs(
 def _partitions(
     manifest: Manifest, root: Place, size: int, batches: int, *, folds: bool
 ) -> tuple[list[Partition], list[Partition]]:
-    def part(index: int, files: PartitionFiles) -> Partition:
+    def part(index: int, files: PartitionFiles, split: str) -> Partition:
         rows = _rows(files.rows, size, batches)
-        return Partition(index, rows, first_rows(root, manifest.columns, files, rows))
+        columns = first_rows(root, manifest.columns, files, rows)
+        return Partition(index, rows, columns, name=f"{split} partition {index}")
 
-    valid = [part(0, files) for files in (manifest.train[-1:] if folds else manifest.valid[:1])]
+    valid = [part(0, files, "valid") for files in (manifest.train[-1:] if folds else manifest.valid[:1])]
     if len(manifest.train) > 1:
-        return [part(index, files) for index, files in enumerate(manifest.train[:2])], valid
+        return [part(index, files, "train") for index, files in enumerate(manifest.train[:2])], valid
     (only,) = manifest.train
     rows = _rows(-(-only.rows // 2), size, batches)
     columns = first_rows(root, manifest.columns, only, 2 * rows)
@@ -251,4 +291,5 @@ def _slice(columns: Columns, start: int, stop: int) -> Partition:
         name: column.of(rows) if isinstance(column, Ragged) else column[rows]
         for name, column in columns.items()
     }
-    return Partition(int(start > 0), len(rows), part)
+    index = int(start > 0)
+    return Partition(index, len(rows), part, name=f"train partition {index}")

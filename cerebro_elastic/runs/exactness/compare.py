@@ -2,14 +2,17 @@
 
 Each unit, and the ordinary fit, is trained by a forked child of its own, which begins as this process is:
 with the user's modules imported and nothing else done. So state that is kept in the process, and not in the
-config, is as absent after a hop as it is on another node."""
+config, is as absent after a hop as it is on another node. Units make, keep and share batches as in a run; the
+batches of the ordinary fit are those of a loader of the user's own (``own_batches.py``)."""
 
 from __future__ import annotations
 
+import sys
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from operator import le
@@ -19,22 +22,29 @@ from typing import Any, Protocol, Self
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.units import CheckpointRef
+from cerebro_elastic.data.reading.made_once import MadeBatches
+from cerebro_elastic.runs.exactness.culprit import why_batches_differ
 from cerebro_elastic.runs.exactness.differences import (
+    BATCH,
     Moment,
     differences,
     explain,
     explain_chance,
+    explain_prefix,
+    explain_scratch,
     is_chance,
     kind_of,
-    names_text,
+    names_of,
     steady,
+    trains_nothing,
 )
 from cerebro_elastic.runs.exactness.outcome import IN_A_ROW, ORDINARY_FIT, CheckOutcome, Exactness
+from cerebro_elastic.runs.exactness.own_batches import own_batches
 from cerebro_elastic.system.devices import use
 from cerebro_elastic.system.explanations import explain_error
 from cerebro_elastic.system.subprocess_call import ChildDied, call_in_fork
 from cerebro_elastic.training import job_batches
-from cerebro_elastic.training.fingerprint import fingerprints
+from cerebro_elastic.training.fingerprint import digest_of, fingerprints
 from cerebro_elastic.training.task import (
     MetricRow,
     Observe,
@@ -44,6 +54,7 @@ from cerebro_elastic.training.task import (
     Task,
     UnitJob,
     UnitResult,
+    nothing,
 )
 
 
@@ -68,7 +79,12 @@ class Training:
     @property
     def all(self) -> list[Moment]:
         """All moments, logged rows and metrics."""
-        return [*self.moments, *self.logged, *self.metrics]
+        return [*self.moments, *self.numbers]
+
+    @property
+    def numbers(self) -> list[Moment]:
+        """All logged rows and metrics."""
+        return [*self.logged, *self.metrics]
 
     @classmethod
     def of_json(cls, answer: Mapping[str, Any]) -> Self:
@@ -87,13 +103,28 @@ class ExactnessCheck:
     They are trained as units and as one ordinary fit, and compared. A task that has no ordinary fit trains
     the same units in one process instead, and their states are compared.
 
-    The user's files are below ``root``; states are kept in ``folder`` meanwhile. It takes ``seconds`` at
-    most."""
+    The user's files are below ``root``; states, and what units keep of their data, are in ``folder``
+    meanwhile, at most ``room_bytes`` of the latter. It takes ``seconds`` at most, and calls ``say`` with each
+    part of it."""
 
-    def __init__(self, task: Task, jobs: Sequence[UnitJob], root: Path, folder: str, seconds: float) -> None:
+    def __init__(
+        self,
+        task: Task,
+        jobs: Sequence[UnitJob],
+        root: Path,
+        folder: str,
+        seconds: float,
+        *,
+        room_bytes: int = 1 << 30,
+        without_prefix: Task | None = None,
+        say: Callable[[str], None] = nothing,
+    ) -> None:
+        self.without_prefix = without_prefix
+        """The task without its frozen prefix, if it has one."""
         self.task = task if isinstance(task, SupportsCheck) else UnitsInARow(task)
         self.reference = ORDINARY_FIT if self.task is task else IN_A_ROW
-        self.jobs, self.root, self.folder, self.seconds = jobs, root, folder, seconds
+        self.jobs, self.root, self.folder = jobs, root, folder
+        self.seconds, self.room_bytes, self.say = seconds, room_bytes, say
         self.alone = Training()
         """Its units, each in a process of its own, once the result is known."""
         self.varying: Sequence[str] = ()
@@ -125,50 +156,95 @@ class ExactnessCheck:
             compared=dict(Counter(kind_of(name) for moment in units.all for name in moment.values)),
             logged=sorted({name.partition(" ")[2] for metrics in units.metrics for name in metrics.values}),
         )
+        if isinstance(self.without_prefix, SupportsCheck):
+            rows = min(part.rows for job in self.jobs for part in (job.partition, *job.validation))
+            story = explain_prefix(ordinary.numbers, trainer.ordinary(self.without_prefix).numbers, rows)
+            if story is not None:
+                return replace(seen, outcome=CheckOutcome.DIFFERS, story=story)
         differing = differences(ordinary.all, units.all)
         if not differing:
             return seen
-        chance = differences(ordinary.all, trainer.ordinary().all)
-        chance += differences(units.all, trainer.units().all)
-        varying = list(dict.fromkeys(difference.name for difference in chance))
-        if is_chance(varying):
-            return replace(seen, outcome=CheckOutcome.NOT_DETERMINISTIC, story=explain_chance(varying))
-        if rest := steady(differing, varying):
-            return replace(seen, outcome=CheckOutcome.DIFFERS, story=explain(rest, self.reference))
-        self.varying = varying
-        text = f"two ordinary fits differ in this, too: {names_text(varying)} (a clock?)"
-        return replace(seen, outcome=CheckOutcome.VARIES, story=text)
+        by_chance = names_of(differences(ordinary.all, trainer.ordinary().all))
+        if is_chance(by_chance):
+            story = explain_chance(by_chance, trainer.why_batches_differ(by_chance))
+            return replace(seen, outcome=CheckOutcome.NOT_DETERMINISTIC, story=story)
+        noted = [
+            name for name in names_of(differences(units.all, trainer.units().all)) if not is_chance([name])
+        ]
+        self.varying = list(dict.fromkeys([*by_chance, *noted]))
+        rest = steady(differing, self.varying)
+        if trains_nothing(rest):
+            story = explain_scratch(names_of(rest), self.varying)
+            return replace(seen, outcome=CheckOutcome.VARIES, story=story)
+        story = explain(rest, self.reference, trainer.why_batches_differ([rest[0].name]))
+        return replace(seen, outcome=CheckOutcome.DIFFERS, story=story)
 
 
 class Trainer:
     """Trains the units of a ``check`` in forked children until the ``deadline``; states hop by checkpoints in
-    ``folder``."""
+    ``folder``, where units keep and share what they make of their data, all in the same ``room``."""
 
-    def __init__(self, check: ExactnessCheck, folder: str, deadline: float) -> None:
+    def __init__(self, check: ExactnessCheck, folder: str, deadline: float, room: str = "") -> None:
         self._check = check
         self._folder = folder
         self._deadline = deadline
+        self._room = room
 
-    def ordinary(self) -> Training:
+    def ordinary(self, task: SupportsCheck | None = None) -> Training:
+        """One ordinary fit, by the check's task or another one."""
+        self._check.say(self._check.reference)
+
         def fit() -> dict[str, Any]:
             witness = _Witness(0, self._check.jobs[0])
-            jobs = [replace(job, beat=witness.beat) for job in self._check.jobs]
-            fitted = self._check.task.ordinary_fit(jobs, witness)
+            fitted = self._fitted(task or self._check.task, witness.watch, witness, witness.beat)
             witness.note(fitted.log, fitted.metrics)
             return asdict(witness.training)
 
         return Training.of_json(self._in_child(fit))
 
+    def _fitted(
+        self,
+        task: SupportsCheck,
+        watch: Callable[[Any], None],
+        observe: Observe = nothing,
+        beat: Callable[[], None] = nothing,
+    ) -> OrdinaryFit:
+        """Fit in this process. The batches are those of the user's own loaders."""
+        jobs = [replace(job, batches=own_batches, watch=watch, beat=beat) for job in self._check.jobs]
+        return task.ordinary_fit(jobs, observe)
+
+    def why_batches_differ(self, names: Sequence[str]) -> str | None:
+        """What of the user's code that makes batches is the reason that they differ, if they are the first of
+        these ``names``; ``None`` if they are not."""
+        if not names or kind_of(names[0]) != BATCH:
+            return None
+        self._check.say("what makes the batches")
+
+        def watched() -> dict[str, Any]:
+            fit = partial(self._fitted, self._check.task)
+            return {"why": why_batches_differ(self._check.jobs[0].loader, fit)}
+
+        try:
+            return str(self._in_child(watched)["why"])
+        except (ChildDied, KeyError):
+            return ""
+
     def units(self) -> Training:
         """Unit by unit, each in a process of its own; one of them in two parts, if the task can be left."""
         steps = self.steps()
         while steps.left:
+            self._check.say(f"unit {steps.left[0][0] + 1} of {len(self._check.jobs)}")
             steps.take(self._in_child(steps.train))
         return steps.training
 
     def steps(self) -> UnitSteps:
-        """The units, and the parts of the one that is left, to be trained one by one."""
-        return UnitSteps(self._check.task, list(self._parts()), self._folder, self._check.root)
+        """The units, and the parts of the one that is left, to be trained one by one. They share what they
+        make of their data as a run's units do."""
+        made = None
+        if room_bytes := self._check.room_bytes:
+            made = MadeBatches(Path(self._folder, self._room or uuid.uuid4().hex), room_bytes, _RUN)
+        parts = [(number, part, replace(job, made=made)) for number, part, job in self._parts()]
+        return UnitSteps(self._check.task, parts, self._folder, self._check.root)
 
     def _parts(self) -> Iterator[tuple[int, int, UnitJob]]:
         split = self._split()
@@ -186,7 +262,8 @@ class Trainer:
 
     def _in_child(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         seconds = max(0.0, self._deadline - time.monotonic())
-        return call_in_fork(partial(_caught, work, self._check.root, self._check.jobs[0].device), seconds)
+        caught = partial(_caught, work, self._check.root, self._check.jobs[0].device)
+        return call_in_fork(partial(without_workers, caught), seconds)
 
 
 class UnitSteps:
@@ -197,6 +274,7 @@ class UnitSteps:
     ) -> None:
         self._task, self._folder, self._root = task, folder, root
         self._head: CheckpointRef | None = None
+        self._taken: Sequence[str] = ()
         self.left = parts
         """The parts that are not trained yet."""
         self.training = Training()
@@ -205,13 +283,15 @@ class UnitSteps:
     def train(self) -> dict[str, Any]:
         """Train the next part in this process; the answer is for ``take``."""
         number, parts, job = self.left[0]
-        witness = _Witness(number, job, parts)
+        witness = _Witness(number, job, parts, self._taken)
         state = checkpoint.load(self._head) if self._head is not None else None
         with self._task.observed(witness):
-            result = self._task.train(replace(job, state=state, beat=witness.beat))
+            watched = replace(job, state=state, beat=witness.beat, watch=witness.watch)
+            result = self._task.train(watched)
         saved = checkpoint.save(result.state, f"{self._folder}/{uuid.uuid4().hex}")
         witness.note(result.log, [result.metrics] if job.last and result.whole else [])
-        return {**asdict(witness.training), "head": asdict(saved), "done": result.done}
+        shown = asdict(witness.training)
+        return {**shown, "taken": witness.taken, "head": asdict(saved), "done": result.done}
 
     def train_here(self) -> None:
         """Train the next part in this process, with all that the parts before have left in it."""
@@ -226,30 +306,44 @@ class UnitSteps:
         self.training.moments += training.moments
         self.training.logged += training.logged
         self.training.metrics += training.metrics
-        self._head = CheckpointRef(**answer["head"])
+        self._head, self._taken = CheckpointRef(**answer["head"]), answer["taken"]
         self.left = [] if answer["done"] else self.left[1:]
+
+
+_RUN = "0" * 64
+"""Stands for the run that keeps it."""
 
 
 class _Witness:
     """Records a training. The places of batches in an ordinary fit do not matter."""
 
-    def __init__(self, number: int, job: UnitJob, parts: int = 0) -> None:
+    def __init__(self, number: int, job: UnitJob, parts: int = 0, taken: Sequence[str] = ()) -> None:
         self.training = Training()
         self._job = job
         self._hops, self._parts = number, parts
         self._batches = job_batches.unit_batches(job)
         self._batch = job.skip
+        self.taken = list(taken)
+        """The batches since the last moment, also of parts of the unit before."""
 
     def beat(self) -> None:
         """Record that the training takes the next batch."""
         self._batch += 1
+
+    def watch(self, batch: Any) -> None:
+        """Record the batch, as a value of the next moment."""
+        self.taken.append(digest_of(repr(fingerprints({BATCH: batch})).encode()))
 
     def __call__(self, when: str, values: Mapping[str, Any]) -> None:
         unit = self._job.unit
         place = f"unit {self._hops + 1} (epoch {unit.epoch}, partition {unit.partition})"
         if batch := min(self._batch, self._batches):
             place = f"batch {batch} of {place}"
-        self.training.moments.append(self._moment(when, f"{when} {place}", fingerprints(values)))
+        texts = fingerprints(values)
+        if self.taken:
+            texts[BATCH] = digest_of("".join(self.taken).encode())
+            self.taken.clear()
+        self.training.moments.append(self._moment(when, f"{when} {place}", texts))
 
     def note(self, rows: Iterable[MetricRow], metrics: Iterable[Mapping[str, float]]) -> None:
         """Record rows that the training logged."""
@@ -267,6 +361,15 @@ class _Witness:
 
 def _texts(kind: str, row: Mapping[str, float]) -> dict[str, str]:
     return {f"{kind} {name}": repr(value) for name, value in row.items()}
+
+
+def without_workers(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Do the work, and end the processes that have made batches for it: a child exits without that."""
+    try:
+        return work()
+    finally:
+        if (processes := sys.modules.get("cerebro_elastic.data.reading.worker_processes")) is not None:
+            processes.end_idle()
 
 
 def _caught(work: Callable[[], dict[str, Any]], root: Path, device: str) -> dict[str, Any]:
@@ -298,7 +401,8 @@ class UnitsInARow(Observed):
         log: list[MetricRow] = []
         metrics: list[Mapping[str, float]] = []
         state = None
-        with self.observed(observe):
+        undisturbed = getattr(self._task, "undisturbed", nullcontext)
+        with self.observed(observe), undisturbed():
             for job in jobs:
                 result = self.train(replace(job, state=state))
                 state = result.state

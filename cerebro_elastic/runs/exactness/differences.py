@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -13,8 +13,11 @@ from cerebro_elastic.system.words import counted
 DIGEST = "#"
 """Begins what stands for a value that is too large to be shown."""
 _COURSE = "course"
+BATCH = "batch"
+"""The kind of the batches that were taken since the moment before, all in one value."""
 _KINDS = (
     _COURSE,
+    BATCH,
     "attribute",
     "callback",
     "counter",
@@ -31,6 +34,8 @@ _KINDS = (
 """What training consists of. Of what differs at a moment, the kinds that come first are rather the cause."""
 _MAY_VARY = ("attribute", "callback", "logged", "metric")
 """Where a clock that a module reads is harmless. Anywhere else the training itself is not deterministic."""
+_TRAINS_NOTHING = ("attribute", "callback")
+"""What differs in these alone, to the end, has had no effect: weights, rows and metrics are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +106,71 @@ def steady(differences: Sequence[FirstDifference], varying: Collection[str]) -> 
     return [difference for difference in differences if difference.name not in varying]
 
 
+def names_of(differences: Iterable[FirstDifference]) -> list[str]:
+    """The names of the values that differ."""
+    return list(dict.fromkeys(difference.name for difference in differences))
+
+
 def is_chance(varying: Collection[str]) -> bool:
     """Whether the training itself differs each time, and not only the times that it records."""
     return any(kind_of(name) not in _MAY_VARY for name in varying)
 
 
-def explain(differences: Sequence[FirstDifference], reference: str = ORDINARY_FIT) -> str:
-    """Explain the differences between the ``reference`` and units, and what to do about them."""
+def trains_nothing(differences: Sequence[FirstDifference]) -> bool:
+    """Whether all ``differences`` are of what has had no effect on what is trained."""
+    return all(difference.kind in _TRAINS_NOTHING for difference in differences)
+
+
+def explain(
+    differences: Sequence[FirstDifference], reference: str = ORDINARY_FIT, culprit: str | None = None
+) -> str:
+    """Explain the differences between the ``reference`` and units, and what to do about them. ``culprit``
+    says why batches differ, if they do; "" if that is unknown."""
     first = differences[0]
     seen = f"{_value(first, reference)}, {first.at.place}{_besides(differences[1:])}"
+    if culprit is not None:
+        return f"the batches differ: {culprit or _UNKNOWN}. {seen}.\n{_ADVICE_ON_DATA}"
     return f"{seen}.\n{_advice(first.at, first.kind)}"
+
+
+_UNKNOWN = (
+    "nothing that the functions of the data keep shows why; do they read a clock, a file, or a setting or a "
+    "generator of a library?"
+)
+_ADVICE_ON_DATA = (
+    "A batch may depend on its rows, and on what its functions get as arguments; at random it may draw from "
+    "the generators of torch, numpy and Python"
+)
+
+
+def explain_scratch(names: Sequence[str], varying: Sequence[str]) -> str:
+    """Explain that only values differ that train nothing: those named, and those ``varying`` anyway."""
+    texts = [f"two ordinary fits differ in this, too: {names_text(varying)} (a clock?)"] if varying else []
+    if names:
+        texts.append(
+            f"only {names_text(names)} differs, and nothing that is trained by it: batches, weights, "
+            "optimizers, generators, logged rows and metrics are equal (a cache?)"
+        )
+    return "; ".join(texts)
+
+
+def explain_prefix(kept: Sequence[Moment], plain: Sequence[Moment], rows: int) -> str | None:
+    """Explain how numbers of a fit with features of a frozen prefix differ from those of a fit without, by
+    more than rounding; ``None`` if they do not. By rounding one of ``rows`` may come to another class."""
+    for one, other in zip(kept, plain, strict=False):
+        for name in one.values.keys() & other.values.keys():
+            first, second = float(one.values[name]), float(other.values[name])
+            if abs(first - second) > _ROUNDING * max(abs(first), abs(second)) + 1 / rows:
+                return (
+                    f"{name} is {first:.6g} with the features of `frozen_prefix` and {second:.6g} without, "
+                    f"{other.place}.\nThe prefix makes something else of a partition's rows than of a batch: "
+                    "does it compute over rows, draw at random, or read a setting?"
+                )
+    return None
+
+
+_ROUNDING = 0.01
+"""The share by which rounding may change a number in two tiny epochs."""
 
 
 def explain_together(found: str | Sequence[FirstDifference]) -> str:
@@ -119,6 +179,12 @@ def explain_together(found: str | Sequence[FirstDifference]) -> str:
         seen = f"it ends with an error: {found}"
     else:
         seen = f"{_value(found[0], ALONE)}, {found[0].at.place}{_besides(found[1:])}"
+        if found[0].kind == BATCH:
+            return (
+                f"in one process with other configs, as on a rank of a run, the batches differ: {seen}.\n"
+                "What makes them reads what a config sets in the process, such as a variable, the "
+                "environment or a setting of a library: take what they depend on as arguments"
+            )
     return (
         f"in one process with other configs, as on a rank of a run, {seen}.\nWhat one config sets or keeps "
         "in the process reaches another: an attribute of a library's module or object, a cache, a file, or a "
@@ -126,8 +192,14 @@ def explain_together(found: str | Sequence[FirstDifference]) -> str:
     )
 
 
-def explain_chance(varying: Sequence[str]) -> str:
-    """Explain what to do about a module that is not deterministic by itself."""
+def explain_chance(varying: Sequence[str], culprit: str | None = None) -> str:
+    """Explain what to do about a module that is not deterministic by itself. ``culprit`` is as for
+    ``explain``."""
+    if culprit is not None:
+        return (
+            "two ordinary fits get other batches, so that nothing can be said of hopping: "
+            f"{culprit or _UNKNOWN}\n{_ADVICE_ON_DATA}"
+        )
     return (
         f"two ordinary fits differ from one another ({names_text(varying)}), so that nothing can be said of "
         "hopping: the module is not deterministic.\nDoes it read a clock, a process id or a file that "
@@ -148,6 +220,8 @@ def _value(difference: FirstDifference, reference: str) -> str:
     if difference.name == _COURSE:
         first, second = (f"{value} a batch" if value else "over" for value in values)
         return f"{reference} is {first} when units are {second}"
+    if difference.kind == BATCH:
+        return f"{reference} and units get different ones"
     if difference.name == "hooks":
         return f"the hooks called are [{values[0]}] in {reference} and [{values[1]}] in units"
     if any(value is not None and DIGEST in value for value in values):

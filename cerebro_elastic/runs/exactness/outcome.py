@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -81,9 +81,11 @@ class CheckedConfig:
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> CheckedConfig:
-        exactness = value["exactness"]
-        outcome = CheckOutcome(exactness["outcome"])
-        return cls(value["hparams"], Exactness(**{**exactness, "outcome": outcome}))
+        named = {each.name for each in fields(Exactness)}  # earlier versions wrote others, too
+        exactness = {name: item for name, item in value["exactness"].items() if name in named}
+        return cls(
+            value["hparams"], Exactness(**{**exactness, "outcome": CheckOutcome(exactness["outcome"])})
+        )
 
     @property
     def text(self) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import monotonic, sleep
 from typing import Any, Self
 
 from cerebro_elastic.core.model.configs import HParams
@@ -23,7 +24,9 @@ from cerebro_elastic.runs.exactness.outcome import (
 )
 from cerebro_elastic.runs.folder import RunFolder, home_of
 from cerebro_elastic.runs.from_recipe import first_hparams
+from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.preflight import (
+    PART,
     PreflightResult,
     check_policy,
     preflight,
@@ -37,6 +40,11 @@ from cerebro_elastic.system.words import option
 _EXTENT_BESIDE = {"batches": 2, "most": 3, "seconds": 300.0, "beside": True}
 _EXTENT_ALONE = {"batches": 3, "most": 6, "seconds": 600.0}
 """How much is checked: arguments of ``check_configs.Extent``."""
+
+
+_SHARE, _MOST_SECONDS = 0.2, 30.0
+"""How long a run that is over waits for its check: this share of its own time, at most so many seconds."""
+_LOOK_SECONDS = 0.05
 
 
 class BackgroundCheck:
@@ -59,6 +67,7 @@ class BackgroundCheck:
         self._say = say
         self._stack = ExitStack()
         self._process: SubprocessCall | None = None
+        self._began = monotonic()
         self.recipe: Recipe | None = None
         self._checked: list[CheckedConfig] = []
 
@@ -86,6 +95,7 @@ class BackgroundCheck:
             recipe, hparams, data, prepare=prepare, extent=extent, env=self._env
         )
         self.recipe, self._process = recipe, self._stack.enter_context(process)
+        self._began = monotonic()
         return result
 
     def poll(self, state: State) -> None:
@@ -95,16 +105,30 @@ class BackgroundCheck:
             TaskError: The run is to end: no config can be trained, none logs the objective, or units do not
                 equal an ordinary fit and the recipe says ``check: stop``.
         """
-        if self._process is None or not self.goes_on:
-            return
+        if self.goes_on:
+            self._take_answers()
+            if not self.goes_on:
+                self.conclude(state)
+
+    def wait(self) -> None:
+        """Once the run is over, give the check that goes on more time: a fifth of what the run has taken, 30
+        seconds at most. What it finds is reported with the run's result."""
+        seconds = min(_MOST_SECONDS, (monotonic() - self._began) * _SHARE)
+        if self.goes_on:
+            self._say(f"the run is over, and its check gets {seconds:.0f} s more")
+        until = monotonic() + seconds
+        while self.goes_on and monotonic() < until:
+            self._take_answers()
+            sleep(_LOOK_SECONDS)
+
+    def _take_answers(self) -> None:
+        assert self._process is not None
         try:
             for answer in self._process.answers(wait=False):
-                self._take(CheckedConfig.of_json(answer))
+                if PART not in answer:
+                    self._take(CheckedConfig.of_json(answer))
         except RunError as error:
             self._say(f"note: whether units equal an ordinary fit was not found out: {error}")
-            return
-        if not self.goes_on:
-            self.conclude(state)
 
     def _take(self, checked: CheckedConfig) -> None:
         self._checked = latest([*self._checked, checked])
@@ -142,9 +166,10 @@ class BackgroundCheck:
 
 @contextmanager
 def check(
-    recipe: Recipe, home: str | Path | None = None
+    recipe: Recipe, home: str | Path | None, say: Callable[[str], None]
 ) -> Iterator[tuple[list[HParams], Iterator[CheckedConfig]]]:
-    """Check a recipe and its data, as a run does before it starts, and then some of its configs.
+    """Check a recipe and its data, as a run does before it starts, and then some of its configs; ``say`` what
+    is done next.
 
     Yields:
         The first configs of the recipe, and an iterator over the results of those that stand for all.
@@ -155,13 +180,23 @@ def check(
     recipe = resolve_warm_start(recipe, home_of(home))
     points = first_hparams(recipe)
     url = recipe.data.url
-    with TemporaryDirectory(prefix="cerebro-check-") as folder:
+    say("the recipe and its data")
+    with TemporaryDirectory(prefix="cerebro-check-") as folder, SharedImports() as imports:
         _, process = preflight_and_check(
             recipe,
             points,
             f"{folder}/data" if url is None else recipe.rooted(url),
             prepare=url is None,
             extent={**_EXTENT_ALONE, "folder": folder},
+            env=imports.load(recipe, RunFolder(Path(folder)), say),
         )
+
+        def checked() -> Iterator[CheckedConfig]:
+            for answer in process.answers(wait=True):
+                if PART in answer:
+                    say(answer[PART])
+                else:
+                    yield CheckedConfig.of_json(answer)
+
         with process:
-            yield points, map(CheckedConfig.of_json, process.answers(wait=True))
+            yield points, checked()

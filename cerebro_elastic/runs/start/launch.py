@@ -262,6 +262,7 @@ class Launch:
                 env=env,
                 accelerators=accelerators,
             )
+            check.wait()
             measure_winner(record, folder, journal, watcher, env)
 
 

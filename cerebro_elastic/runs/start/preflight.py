@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ from cerebro_elastic.system.explanations import explain_error, frames_first, has
 from cerebro_elastic.system.files import exists, in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.system.process import Scratch
 from cerebro_elastic.system.source_code import code_digest, digests_in, imported_by
-from cerebro_elastic.system.subprocess_call import SubprocessCall, serve
+from cerebro_elastic.system.subprocess_call import Answer, SubprocessCall, serve
 
 if TYPE_CHECKING:
     from cerebro_elastic.data.reading.datasets import NumberedDatasets
@@ -90,8 +90,9 @@ def preflight_and_check(
     env: Mapping[str, str] | None = None,
 ) -> tuple[PreflightResult, SubprocessCall]:
     """The preflight, and its process, which goes on to check whether units equal an ordinary fit, as far as
-    ``extent`` (``check_configs.Extent``) says. Each further answer is a ``CheckedConfig``. Only where a run
-    is to start ``beside`` it, the first batch comes first."""
+    ``extent`` (``check_configs.Extent``) says. Each further answer is a ``CheckedConfig``, or names the
+    ``PART`` of the check that is done next. Only where a run is to start ``beside`` it, the first batch comes
+    first."""
     source = recipe.source
     request = {
         "recipe": recipe.resolved(),
@@ -113,6 +114,8 @@ def preflight_and_check(
         raise
 
 
+PART = "part"
+"""The key of an answer that names a part of the check."""
 VARIABLE = "CEREBRO_CHECK"
 """The environment variable that overrides the recipe's ``check``."""
 
@@ -367,13 +370,17 @@ def _check_first_batch(request: Mapping[str, Any]) -> Sequence[str]:
     return check_first_batch(_recipe_of(request), request["hparams"], url, read_manifest(url))
 
 
-def _check_exactness(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _check_exactness(request: Mapping[str, Any], answer: Answer) -> None:
     if (extent := request["extent"]) is None:
         return
     from cerebro_elastic.runs.exactness.check_configs import Extent, check_configs
 
-    for checked in check_configs(_recipe_of(request), request["hparams"], request["data"], Extent(**extent)):
-        yield checked.as_json()
+    def say(text: str) -> None:
+        answer({PART: text})
+
+    recipe, points, data = _recipe_of(request), request["hparams"], request["data"]
+    for checked in check_configs(recipe, points, data, Extent(**extent), say):
+        answer(checked.as_json())
 
 
 def check_start(recipe: Recipe, points: Sequence[HParams], data: str, manifest: Manifest) -> None:
