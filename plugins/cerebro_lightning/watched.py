@@ -179,8 +179,8 @@ def _users_own_validation(job: UnitJob) -> Any:
         own = copy.copy(loader)
         own.num_workers, own.timeout = 0, 0
         own.__class__ = _Seeded
-        own.seed = job_batches.validation_seed(job, next(numbers))  # type: ignore[attr-defined]
-        own.in_workers = bool(job.loader.workers)  # type: ignore[attr-defined]
+        own.seed = job_batches.validation_seed(job, next(numbers))
+        own.in_workers = bool(job.loader.workers)
         return own
 
     if isinstance(returned, Mapping):
