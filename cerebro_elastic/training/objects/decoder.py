@@ -129,8 +129,10 @@ class Decoder:
             table = buffers_of(module.get_submodule(at))
             for name, buffer in buffers.items():
                 table[name] = buffer if buffer is None else into(table.get(name), buffer.to(self.device))
-        for at, part in module.named_modules():
-            saved = tree["attributes"].get(at, {})
+        for at, part in list(module.named_modules()):  # a metric's hash depends on its state
+            if at not in tree["attributes"]:
+                raise NotSerializable(f"the layer {at!r} was not in the model")
+            saved = tree["attributes"][at]
             self.attributes(part, own(part), saved, f"{path}/{at}" if at else path, lenient=lenient)
 
     def attributes(

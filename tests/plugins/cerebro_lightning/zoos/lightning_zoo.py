@@ -165,6 +165,8 @@ class Metrics(Net):
             ]
         )
         self.curve = torchmetrics.AUROC("multiclass", num_classes=3)
+        self.twice = self.mean + torchmetrics.MaxMetric()
+        self.again = torchmetrics.MetricCollection({"mean": self.mean})
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         loss = super().training_step(batch, batch_idx)
