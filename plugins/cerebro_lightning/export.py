@@ -80,10 +80,12 @@ def _changed(owner: str, fresh: Tree, tree: Tree) -> Iterator[str]:
             yield f"the attribute {owner}.{name}"
 
 
-def how_to_load(module: str) -> str:
-    """Python code that loads an exported checkpoint of the class ``module`` (``module:name``)."""
+def how_to_load(module: str, arguments: Mapping[str, Any] | None) -> str:
+    """Python code that loads an exported checkpoint of the class ``module`` (``module:name``), or of the
+    function that made the module of ``arguments``."""
     where, _, name = module.partition(":")
-    return _LOAD.format(where=where, name=name)
+    text = _LOAD if arguments is None else _LOAD_MADE
+    return text.format(where=where, name=name, first=name.partition(".")[0], arguments=arguments)
 
 
 _LOAD = """\
@@ -92,6 +94,15 @@ from {where} import {name}
 
 model = {name}.load_from_checkpoint("CHECKPOINT")
 # or go on training: L.Trainer(max_epochs=...).fit({name}(...), loader, ckpt_path="CHECKPOINT")
+"""
+
+
+_LOAD_MADE = """\
+import torch
+from {where} import {first}
+
+model = {name}(**{arguments})
+model.load_state_dict(torch.load("CHECKPOINT", weights_only=True)["state_dict"])
 """
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import lightning.pytorch as pl
 import torch
@@ -15,7 +15,7 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.parallelism import make_parallelism
-from cerebro_elastic.extending.recipes import import_object
+from cerebro_elastic.extending.recipes import import_object, place_in
 from cerebro_elastic.extending.state import FrozenPrefix, UserFiles, is_users, prefix_content
 from cerebro_elastic.extending.tasks import (
     Exported,
@@ -40,6 +40,7 @@ from cerebro_lightning import refusals
 from cerebro_lightning.distributed import DistributedStrategy, ShardedStrategy
 from cerebro_lightning.export import adapter_of, how_to_load, stock_checkpoint
 from cerebro_lightning.loaders import UnitLoaders, attached, data_module, loader_of_rows, loaders_of_test_set
+from cerebro_lightning.one_name import both_loaded
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.process import unit_process
 from cerebro_lightning.section import LightningSection
@@ -69,16 +70,17 @@ class LightningTask:
     def __init__(self, section: LightningSection, root: Path) -> None:
         self._section = section
         self._root = root
-        self._class = _module_class(section.module, root)
-        self._files = UserFiles(root, [base.__module__ for base in self._class.__mro__ if is_users(base)])
-        self._takers = Takers({self._class.__name__: (self._class, frozenset())}, section.args)
-        self._has_own_callbacks = (
-            self._class.configure_callbacks is not pl.LightningModule.configure_callbacks
-        )
+        self._make = _maker(section.module, root)
+        self._class = _class_made_by(self._make)
+        owners = [self._make, *self._class.__mro__]
+        self._files = UserFiles(root, [owner.__module__ for owner in owners if is_users(owner)])
+        self._takers = Takers({self._make.__name__: (self._make, frozenset())}, section.args)
         check_trainer_settings(section.trainer)
 
     def check(self, hparams: HParams) -> None:
         self._takers.check(hparams)
+        if self._class is pl.LightningModule:
+            self._learn_class(hparams)
         callbacks = self._callbacks()
         with unit_process(_CPU):
             try:
@@ -95,6 +97,23 @@ class LightningTask:
 
     def takes(self, name: str) -> bool:
         return self._takers.takes(name)
+
+    def _learn_class(self, hparams: HParams) -> None:
+        """A function that does not say which class it makes is called."""
+        with self._in_unit():
+            try:
+                self._build(hparams, seed=0)
+            except TaskError:
+                raise
+            except Exception as exc:
+                raise TaskError(
+                    f"task.module: {self._section.module} failed at {place_in(str(self._root), exc)}: "
+                    f"{type(exc).__name__}: {exc}"
+                ) from exc
+
+    @property
+    def _has_own_callbacks(self) -> bool:
+        return self._class.configure_callbacks is not pl.LightningModule.configure_callbacks
 
     def _own_callbacks(self, hparams: HParams) -> Sequence[pl.Callback]:
         """The callbacks of ``configure_callbacks``, on a module without values; none if none can be built."""
@@ -307,7 +326,7 @@ class LightningTask:
             module, arguments = self._build(hparams, seed), self._arguments(hparams)
             checkpoint, lost = stock_checkpoint(module, trainer, self._files, state, batches, arguments)
             adapter = adapter_of(module)
-        load = how_to_load(self._section.module)
+        load = how_to_load(self._section.module, arguments if self._make is not self._class else None)
         card = {"library_name": "lightning"}
         return Exported(
             checkpoint["state_dict"], load, checkpoint, not_carried=lost, card=card, further=adapter
@@ -319,15 +338,21 @@ class LightningTask:
         return with_own_attributes(job.state, self._build(job.inherits, job.seed), module)
 
     def _build(self, hparams: HParams, seed: int) -> pl.LightningModule:
-        """The module as a script makes it: seed everything, then call the constructor."""
+        """The module as a script makes it: seed everything, then call the constructor or the function."""
         pl.seed_everything(seed, verbose=False)
-        return self._class(**self._arguments(hparams))
+        module = self._make(**self._arguments(hparams))
+        if not isinstance(module, pl.LightningModule):
+            what = f"task.module: {self._section.module} returned a {type(module).__name__}"
+            raise TaskError(f"{what}: it must return a LightningModule")
+        if type(module) is not self._class:
+            self._class = _checked(type(module), self._section.module)
+        return module
 
     def _arguments(self, hparams: HParams) -> dict[str, Any]:
         values = {**self._section.args, **hparams}
-        if "batch_size" not in inspect.signature(self._class).parameters:  # not by ``**kwargs`` either
+        if "batch_size" not in inspect.signature(self._make).parameters:  # not by ``**kwargs`` either
             values.pop("batch_size", None)
-        return select_arguments(self._class, values)
+        return select_arguments(self._make, values)
 
     def _callbacks(self) -> list[pl.Callback]:
         return make_callbacks(self._section.callbacks, self._root)
@@ -348,22 +373,46 @@ def _own_callbacks(module: pl.LightningModule) -> Sequence[pl.Callback]:
     return own if isinstance(own, Sequence) else [own]
 
 
-def _module_class(reference: str, root: Path) -> type[pl.LightningModule]:
-    value = import_object(reference, root)
-    if not (isinstance(value, type) and issubclass(value, pl.LightningModule)):
+def _maker(reference: str, root: Path) -> Any:
+    """The class, or the function that makes its modules."""
+    made = import_object(reference, root)
+    if both_loaded():
         raise TaskError(
-            f"task.module: {reference} is {value!r}, expected a class derived from lightning.LightningModule "
-            "(that of the package `pytorch_lightning` is another class: import it from `lightning`)"
+            "this process has imported both `pytorch_lightning` and `lightning`, whose classes are different "
+            "ones: import one of them alone, or cerebro_lightning before them, and both names are one"
         )
+    is_class = isinstance(made, type)
+    if not callable(made) or (is_class and not issubclass(made, pl.LightningModule)):
+        raise TaskError(
+            f"task.module: {reference} is {made!r}, expected a class derived from LightningModule, or a "
+            "function that returns such a module"
+        )
+    return _checked(made, reference) if is_class else made
+
+
+def _class_made_by(make: Any) -> type[pl.LightningModule]:
+    """What a function says that it returns, or the class of a class method; ``LightningModule`` if it does
+    not say."""
+    try:
+        said = get_type_hints(make).get("return") if not isinstance(make, type) else make
+    except Exception:  # names of types that are not there
+        said = None
+    for kind in (said, getattr(make, "__self__", None)):
+        if isinstance(kind, type) and issubclass(kind, pl.LightningModule):
+            return kind
+    return pl.LightningModule
+
+
+def _checked(kind: type[pl.LightningModule], reference: str) -> type[pl.LightningModule]:
     for method in ("training_step", "configure_optimizers"):
-        if getattr(value, method) is getattr(pl.LightningModule, method):
+        if getattr(kind, method) is getattr(pl.LightningModule, method):
             raise TaskError(f"task.module: {reference} has no {method}: a module that trains defines it")
-    if "dataloader_iter" in inspect.signature(value.training_step).parameters:
+    if "dataloader_iter" in inspect.signature(kind.training_step).parameters:
         raise TaskError(
             f"task.module: {reference}.training_step takes dataloader_iter and so fetches batches by itself, "
             "which a sub-epoch cannot count: take batch and batch_idx"
         )
-    return value
+    return kind
 
 
 def _strategy(job: UnitJob) -> NamedStateStrategy:

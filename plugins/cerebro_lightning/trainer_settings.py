@@ -117,7 +117,7 @@ def _make_callback(spec: str | Mapping[str, Any], root: Path) -> list[pl.Callbac
         if not isinstance(callback, pl.Callback):
             raise TaskError(
                 f"task.callbacks: {name} gives a {type(callback).__name__}, expected a lightning Callback or "
-                "a list of them; a class from `pytorch_lightning` is not one: import from `lightning`"
+                "a list of them"
             )
     return callbacks
 

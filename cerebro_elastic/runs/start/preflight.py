@@ -325,7 +325,8 @@ def code_of(root: Path) -> dict[str, str]:
     """The digests of the user's files that are imported, now or when their code runs, and of what these name
     that they read: by the names that they have on all machines, or by their paths if they lie elsewhere, as
     those of an editable package do."""
-    modules = [Path(file) for module in sys.modules.values() if (file := getattr(module, "__file__", None))]
+    imported = list(sys.modules.values())  # of a lazy module, __getattr__ would import it
+    modules = [Path(file) for m in imported if (file := getattr(m, "__dict__", {}).get("__file__"))]
     found: dict[str, Path] = {}
     while modules:
         file = modules.pop()
