@@ -89,7 +89,7 @@ from cerebro_lightning.synced_logging import (
     keep_metrics_to_first,
     metrics_of_all_ranks,
 )
-from cerebro_lightning.trainer_settings import RowLogger, refuse_callbacks
+from cerebro_lightning.trainer_settings import RowLogger
 
 if not lightning.__version__.startswith(("2.5.", "2.6.")):
     raise MissingExtra(
@@ -195,7 +195,6 @@ class SubEpoch:
         """Called when all set-up hooks are over, before the first batch."""
         trainer = self.trainer
         callbacks = callbacks_of(trainer)
-        refuse_callbacks(callbacks)  # those of the module's configure_callbacks, too
         self._options = [constructor_options(optimizer) for optimizer in trainer.optimizers]
         self._strategy.build(self.state)
         self._left_out = LeftOut(self.module, callbacks)

@@ -50,9 +50,9 @@ from cerebro_lightning.tested import RowNotes, Stage, Unchanged, watches_validat
 from cerebro_lightning.trainer_settings import (
     RowLogger,
     check_trainer_settings,
+    checked_callbacks,
     make_callbacks,
     make_trainer,
-    refuse_callbacks,
 )
 from cerebro_lightning.watched import acts_at_end, observed, ordinary_fit, readers
 
@@ -92,7 +92,7 @@ class LightningTask:
                     f"L.Trainer does not take task.trainer {dict(self._section.trainer)} with task.callbacks "
                     f"{list(self._section.callbacks)}: {exc}"
                 ) from exc
-        refuse_callbacks(self._own_callbacks(hparams))
+        checked_callbacks(self._own_callbacks(hparams))
         self._check_prefix(hparams)
 
     def takes(self, name: str) -> bool:
@@ -253,7 +253,7 @@ class LightningTask:
     def why_not_apart(self, hparams: HParams, strategies: Sequence[Strategy]) -> str | None:
         if any(strategy.ranks > 1 for strategy in strategies):
             return "a module is validated apart on one rank: use `parallelism: single`"
-        callbacks = [*self._callbacks(), *self._own_callbacks(hparams)]
+        callbacks = [*self._callbacks(), *checked_callbacks(self._own_callbacks(hparams))]
         if watching := [name for each in callbacks if (name := watches_validation(each))]:
             return (
                 f"{', '.join(watching)} would not be called, since a partition is validated outside of the "

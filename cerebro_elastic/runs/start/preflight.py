@@ -31,7 +31,7 @@ from cerebro_elastic.registry import is_library, users_file, users_modules, user
 from cerebro_elastic.reporting.tables import bytes_text
 from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies, validations
 from cerebro_elastic.runs.start.prepare_data import deal_dataset, import_sources, prepare_recipe
-from cerebro_elastic.system.explanations import explain_error, frames_first, has_own_frames, shortened
+from cerebro_elastic.system.explanations import explain_error, frames_first, has_frames, shortened
 from cerebro_elastic.system.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.system.process import Scratch
 from cerebro_elastic.system.source_code import code_digest, digests_in, outside, read_by
@@ -356,7 +356,7 @@ def _check_here(request: Mapping[str, Any]) -> dict[str, Any]:
             raise
         except (Exception, SystemExit) as error:
             explained = explain_error(error, recipe.root)
-            if not has_own_frames(explained):
+            if not has_frames(explained):
                 raise
             raise TaskError(frames_first(shortened(explained))) from error
     if request["first_batch"]:

@@ -507,7 +507,15 @@ class Sized(Net):
 
 class BringsCheckpoint(Net):
     def configure_callbacks(self) -> Any:
-        return ModelCheckpoint()
+        return [ModelCheckpoint(), Stateful()]
+
+    @classmethod
+    def wide(cls, lr: float = 0.1) -> BringsCheckpoint:
+        return cls(lr, width=12)
+
+
+def made(lr: float = 0.1):  # type: ignore[no-untyped-def] # noqa: ANN201 - as people write them
+    return Net(lr, width=3)
 
 
 class NotLightning(nn.Module):
