@@ -166,7 +166,7 @@ def test_an_object_that_is_no_module_is_refused(module: str, message: str) -> No
     with pytest.raises(TaskError, match=message):
         LightningTask(
             LightningSection.model_construct(module=module, args={}, trainer={}, callbacks=()), FOLDER
-        )
+        ).check({})
 
 
 @pytest.mark.parametrize(

@@ -514,7 +514,7 @@ class BringsCheckpoint(Net):
         return cls(lr, width=12)
 
 
-def made(lr: float = 0.1):  # type: ignore[no-untyped-def] # noqa: ANN201 - as people write them
+def made(lr: float = 0.1):  # type: ignore[no-untyped-def]
     return Net(lr, width=3)
 
 
