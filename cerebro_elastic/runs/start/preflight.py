@@ -31,6 +31,7 @@ from cerebro_elastic.registry import is_library, users_file, users_modules, user
 from cerebro_elastic.reporting.tables import bytes_text
 from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies, validations
 from cerebro_elastic.runs.start.prepare_data import deal_dataset, import_sources, prepare_recipe
+from cerebro_elastic.runs.start.shared_memory import refuse_shared_memory
 from cerebro_elastic.system.explanations import explain_error, frames_first, has_frames, shortened
 from cerebro_elastic.system.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.system.process import Scratch
@@ -165,6 +166,7 @@ def check(
     if recipe.validates_apart:
         _check_apart(recipe, task, of_task, allowed)
     manifest = _checked_data(recipe, datasets, data, prepare=prepare)
+    refuse_shared_memory(recipe.root)
     if isinstance(recipe.search, RaceSearch) and not manifest.valid:
         raise RecipeError(
             "a race compares validation rows, and the dataset has none: prepare it with `valid`"
