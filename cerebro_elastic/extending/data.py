@@ -9,6 +9,7 @@ from cerebro_elastic.data.ragged import Columns as Columns
 from cerebro_elastic.data.reading.batches import in_worker_processes as in_worker_processes
 from cerebro_elastic.data.reading.dataset_factory import DatasetFactory as DatasetFactory
 from cerebro_elastic.data.reading.datasets import indivisible as indivisible
+from cerebro_elastic.data.reading.datasets import is_stream as is_stream
 from cerebro_elastic.data.reading.datasets import settings_of as settings_of
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings as LoaderSettings
 from cerebro_elastic.data.reading.made_once import Batches as Batches

@@ -28,6 +28,7 @@ from cerebro_elastic.extending.running import (
     root_of,
     studies,
 )
+from cerebro_elastic.extending.state import values_equal
 from cerebro_lightning.columns import FORMS, Table, columns_of, write_columns
 from cerebro_lightning.task import LightningTask
 from cerebro_lightning.torch_data import (
@@ -378,12 +379,17 @@ def _has_loader(module: Any) -> bool:
 
 
 def _arguments_of(module: pl.LightningDataModule) -> dict[str, Any]:
-    """The arguments that a data module was made with, as it has saved them by ``save_hyperparameters``.
+    """The arguments that a data module was made with, as it has saved them by ``save_hyperparameters``. A
+    default is none, so that it can be searched.
 
     Raises ``DataError`` if its constructor takes arguments that it has not saved.
     """
     taken = inspect.signature(type(module)).parameters
-    saved = {name: value for name, value in module.hparams.items() if name in taken}
+    saved = {
+        name: value
+        for name, value in module.hparams.items()
+        if name in taken and not values_equal(taken[name].default, value)
+    }
     if taken and not module.hparams:
         name = type(module).__name__
         raise DataError(

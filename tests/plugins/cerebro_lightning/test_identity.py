@@ -57,8 +57,9 @@ CASES = {
     "of pytorch_lightning": case("pytorch_zoo:Net"),
     "made by a function": case("made"),
     "made by a class method, with callbacks that show": case(
-        "BringsCheckpoint.wide", callbacks=["TQDMProgressBar", "ModelCheckpoint"]
+        "BringsCallbacks.wide", callbacks=["TQDMProgressBar", "ModelCheckpoint"]
     ),
+    "objects in its checkpoint": case("SavesObjects"),
     "noisy": case("Dropout", trainer={"accumulate_grad_batches": 4}, callbacks=["EMAWeightAveraging"]),
 }
 
