@@ -1,5 +1,5 @@
-"""What a module's ``on_save_checkpoint`` adds and a checkpoint of ours cannot hold, such as a loss or a scaler
-as objects: it is left out where a fresh module's hook gives the same, which the next unit does."""
+"""What a module's ``on_save_checkpoint`` adds and a checkpoint of ours cannot hold, such as a loss or a
+scaler as objects: it is left out where a fresh module's hook gives the same, which the next unit does."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from cerebro_elastic.extending.state import flatten
 def leave_out(
     state: dict[str, Any], module: pl.LightningModule, fresh: Callable[[], pl.LightningModule]
 ) -> Sequence[str]:
-    """Remove from ``state`` what cannot be stored and is made anew; returns its keys. ``fresh`` makes a module
-    as the next unit does."""
+    """Remove from ``state`` what cannot be stored and is made anew; returns its keys. ``fresh`` makes a
+    module as the next unit does."""
     if not is_overridden("on_save_checkpoint", module):
         return ()
     odd = [key for key, value in state.items() if not _can_be_stored(value)]

@@ -145,9 +145,7 @@ def test_classes_and_groups_of_rows_are_attributes_of_datasets_and_of_their_part
 
 
 def test_a_row_that_fails_is_named(factory: Any) -> None:
-    with pytest.raises(
-        BadRow, match="row 7 of the train dataset, a Squares, cannot be read: OSError.* cut off"
-    ):
+    with pytest.raises(BadRow, match=r"row 7 of the train dataset, a Squares, .*: OSError.* cut off"):
         factory("Squares").make().rows([1, 7])
 
 
