@@ -43,7 +43,7 @@ test-nightly:
 	@if [ -x $(DEBIAN)/usr/bin/etcd ]; then export CEREBRO_ETCD=$(CURDIR)/$(DEBIAN)/usr/bin/etcd; else \
 		echo "SKIPPED: the tests with Debian's etcd-server, which could not be downloaded (by apt-get)"; fi; set -x; \
 		$(NIGHTLY)/bin/python -m pytest tests/store/test_e*.py tests/test_torchx_component.py \
-		tests/scheduling/openshop/test_exact.py -k 'not TestEtcdClusterStore and not nobody_outlives'
+		tests/plugins/cerebro_planner/test_exact.py -k 'not TestEtcdClusterStore and not nobody_outlives'
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import csr_matrix, hstack
 
-from cerebro_elastic.scheduling.openshop import (
+from cerebro_planner import (
     Disturbances,
     Instance,
     Outage,

@@ -10,6 +10,7 @@ import functools
 import importlib
 import importlib.util
 import json
+import linecache
 import os
 import re
 import shlex
@@ -17,7 +18,7 @@ import shutil
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points, requires
 from itertools import takewhile
 from pathlib import Path
@@ -42,7 +43,6 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "cerebro.parallel.sections": {},
     "cerebro.schedulers": {
         "auto": "cerebro_elastic.scheduling.look_ahead:Auto",
-        "exact": "cerebro_elastic.scheduling.exact:Exact",
         "monte-carlo": "cerebro_elastic.scheduling.look_ahead:MonteCarlo",
         "target": "cerebro_elastic.scheduling.look_ahead:Target",
         "vector-rearrangement": "cerebro_elastic.scheduling.look_ahead:VectorRearrangement",
@@ -59,7 +59,6 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "nsga2": "cerebro_elastic.search.procedure:sampled",
         "tune": "cerebro_elastic.search.procedure:sampled",
         "median": "cerebro_elastic.search.procedure:MedianStopping",
-        "race": "cerebro_elastic.search.race:Race",
         "asha": "cerebro_elastic.search.halving:asha",
         "hyperband": "cerebro_elastic.search.halving:hyperband",
         "bohb": "cerebro_elastic.search.halving:bohb",
@@ -96,7 +95,6 @@ _NEEDS = {
     ("cerebro.loggers", "tensorboard"): ("tensorboard",),
     ("cerebro.loggers", "mlflow"): ("mlflow", "sqlalchemy", "alembic"),
     ("cerebro.loggers", "wandb"): ("wandb",),
-    ("cerebro.schedulers", "exact"): ("ortools",),
 }
 """The packages that built-in parts need, by group and name."""
 
@@ -302,8 +300,12 @@ def section(group: str, name: str) -> Any | None:
 def missing(group: str, name: str) -> str | None:
     """The command that installs what a part needs, if that is not installed; the part is not imported.
 
-    A plugin lists the packages that it needs as ``NEEDS`` of its section."""
-    packages: tuple[str, ...] = _NEEDS.get((group, name), ()) or getattr(section(group, name), "NEEDS", ())
+    A plugin lists the packages that it needs as ``NEEDS`` of its section; a part of ours without a section
+    names its extra in its entry point."""
+    packages: Iterable[str] = _NEEDS.get((group, name), ()) or getattr(section(group, name), "NEEDS", ())
+    point = _entry_point(group, name)
+    if point is not None and point.dist is not None and point.dist.name == _PACKAGE:
+        packages = [*packages, *(package for extra, _, package, _ in extra_needs() if extra in point.extras)]
     absent = [package for package in packages if importlib.util.find_spec(package) is None]
     if not absent:
         return None
@@ -361,7 +363,8 @@ def _import_module(reference: str, name: str, root: Path) -> ModuleType:
                 sys.path.append(here)
         importlib.invalidate_caches()
     try:
-        module = importlib.import_module(name)
+        with importing_users():
+            module = importlib.import_module(name)
     except ModuleNotFoundError as exc:
         if exc.name is not None and (name == exc.name or name.startswith(f"{exc.name}.")):
             near = did_you_mean(name, [file.stem for file in root.glob("*.py")])
@@ -378,6 +381,35 @@ def _import_module(reference: str, name: str, root: Path) -> ModuleType:
     if beside.exists() and "." not in name and Path(module.__file__ or "").resolve() != beside.resolve():
         raise TaskError(f"{reference!r}: the name {name!r} is taken by {module.__file__}; rename {beside}")
     return module
+
+
+_imports_of_users = 0
+"""How many imports of users' modules go on in this process."""
+
+
+@contextlib.contextmanager
+def importing_users() -> Iterator[None]:
+    """Within the block a module of the user's is imported for a run, so that it may start none."""
+    global _imports_of_users
+    _imports_of_users += 1
+    try:
+        yield
+    finally:
+        _imports_of_users -= 1
+
+
+def refuse_in_import() -> None:
+    """Raise ``TaskError`` if a run is started by a line that runs when the run's own processes import the
+    file: each would start a run that imports it again."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    if _imports_of_users or frame.f_globals.get("__name__") == "__mp_main__":
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        raise TaskError(
+            f"{frame.f_code.co_filename}:{frame.f_lineno} starts a run (`{line}`), and the nodes of a run "
+            'import this file: put what starts runs below `if __name__ == "__main__":` there'
+        )
 
 
 def place_in(folder: str, error: BaseException) -> str:

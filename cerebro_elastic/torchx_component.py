@@ -77,8 +77,8 @@ class _HostOptions:
         float, "seconds in which nodes leave when a host is stopped; Slurm and Kubernetes wait 30 s for that"
     ] = 25.0
     home: Annotated[Optional[str], "folder of runs there, by default $CEREBRO_HOME, else ./runs"] = None
-    reuse: Annotated[Optional[str], "earlier run to take over from, though code reads unseen files"] = None
-    no_reuse: Annotated[bool, "train all, also what earlier runs of the folder of runs have trained"] = False
+    reuse: Annotated[bool, "take over what earlier runs of the folder of runs have trained"] = False
+    reuse_from: Annotated[Optional[str], "the earlier run to take over from"] = None
     verbose: Annotated[bool, "every epoch of every config, and the optimality gap"] = False
 
     def overrides(self) -> Dict[str, Any]:
@@ -89,7 +89,7 @@ class _HostOptions:
     def words(self) -> List[str]:
         """The options, but ``home``."""
         replaced = [word for key, value in self.overrides().items() for word in (f"--{key}", str(value))]
-        reused = ["--reuse", self.reuse] if self.reuse else ["--no-reuse"] * self.no_reuse
+        reused = ["--reuse-from", self.reuse_from] if self.reuse_from else ["--reuse"] * self.reuse
         return ["--grace", f"{self.grace:g}", *replaced, *reused, *(["--verbose"] if self.verbose else [])]
 
 

@@ -36,7 +36,6 @@ from cerebro_transformers.section import LoraSection, TransformersSection
 SEARCHES: Mapping[str, type[Section]] = {
     "`search` of method `tpe`, `cmaes`, `gp`, `qmc` or `nsga2`": search.SampledSearch,
     "`search` of method `median`": search.MedianSearch,
-    "`search` of method `race`": search.RaceSearch,
     "`search` of method `asha`": search.AshaSearch,
     "`search` of method `hyperband` or `bohb`": search.HyperbandSearch,
     "`search` of method `pbt`": search.PbtSearch,

@@ -32,7 +32,7 @@ from schedulers import durations, sped_up
 import cerebro_elastic
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.timeline import timeline
-from cerebro_elastic.scheduling.openshop import joint, schedule
+from cerebro_planner import joint, schedule
 
 NODES, PARTITIONS = (1, 2), (2, 4)
 STRATEGIES: Mapping[str, Any] = {"single": "single", "ddp": {"use": "ddp", "ranks": 2}}

@@ -27,8 +27,8 @@ from pages import OURS, PEER, Pages
 sys.path.append(str(Path(__file__).parents[1]))
 from schedulers import FIGURES, HARD, durations, sped_up
 
-from cerebro_elastic.scheduling.openshop import joint, schedule
-from cerebro_elastic.scheduling.openshop.exact import UNITS
+from cerebro_planner import joint, schedule
+from cerebro_planner.exact import UNITS
 
 POLICIES = {
     "random": "random (Cerebro's)",

@@ -56,7 +56,9 @@ def config_ids(ctx: typer.Context, incomplete: str) -> Iterator[str]:
 
 
 def _home(ctx: typer.Context) -> Path:
-    return Path(ctx.params.get("home") or os.environ.get("CEREBRO_HOME", "runs")).expanduser()
+    from cerebro_elastic.runs.folder import home_of
+
+    return home_of(ctx.params.get("home"))
 
 
 RunName = Annotated[str, typer.Argument(help="Run id, or the run's folder.", autocompletion=run_ids)]
@@ -71,7 +73,7 @@ Config = Annotated[
 ]
 RecipeFile = Annotated[Path, typer.Argument(help="The recipe, a YAML file.")]
 RunId = Annotated[str | None, typer.Option(help="The run's id.", show_default="the recipe's name")]
-Home = Annotated[Path | None, typer.Option(help="Folder of runs.", show_default="$CEREBRO_HOME, else ./runs")]
+Home = Annotated[str | None, typer.Option(help="Folder of runs.", show_default="$CEREBRO_HOME, else ./runs")]
 Epochs = Annotated[int | None, typer.Option(help="Epochs of each config, instead of the recipe's.")]
 Checkpoints = Annotated[
     str | None, typer.Option(help="URL of the checkpoints and logs, instead of the recipe's, e.g. s3://...")
@@ -88,15 +90,16 @@ Etcd = Annotated[
 Yes = Annotated[
     bool, typer.Option("--yes", help="Go on though the code has changed since the configs were trained.")
 ]
-ReuseRun = Annotated[
-    str | None,
+Reuse = Annotated[
+    bool,
     typer.Option(
         "--reuse",
-        metavar="RUN",
-        help="Take over what this earlier run has trained, also where code reads unseen files.",
+        help="Take over what earlier runs of the home have trained, if the project is the same.",
     ),
 ]
-NoReuse = Annotated[bool, typer.Option("--no-reuse", help="Train all, also what earlier runs have trained.")]
+ReuseFrom = Annotated[
+    str | None, typer.Option(metavar="RUN", help="Take over what this earlier run has trained, or fail.")
+]
 Grace = Annotated[float, typer.Option(min=0, help="Seconds that nodes have to leave when they are stopped.")]
 NO_CACHE_LIMIT = (
     "A forecast takes caches as large as needed: with `node.cache_bytes` a host may read a partition again, "
@@ -122,7 +125,7 @@ def on_run(command: Callable[..., None], name: Any = RunName) -> Callable[..., N
         for name, kind in (("home", Home), ("etcd", Etcd))
     ]
 
-    def with_place(run: str | None, home: Path | None, etcd: str | None, **given: Any) -> None:
+    def with_place(run: str | None, home: str | None, etcd: str | None, **given: Any) -> None:
         from cerebro_elastic.runs.run import Run
 
         run = _last(home, etcd) if run is None else run
@@ -157,7 +160,7 @@ def on_last_run(command: Callable[..., None]) -> Callable[..., None]:
     return on_run(command, LastRunName)
 
 
-def _last(home: Path | None, etcd: str | None) -> str:
+def _last(home: str | None, etcd: str | None) -> str:
     """The run that is meant without a name. It is named to the person."""
     from cerebro_elastic.runs.catalog import last_run
 
@@ -171,13 +174,6 @@ def _last(home: Path | None, etcd: str | None) -> str:
 def overrides(**given: Any) -> dict[str, Any]:
     """The options that were given, as overrides of a recipe."""
     return {key: value for key, value in given.items() if value is not None}
-
-
-def reuse_of(run: str | None, nothing: bool) -> bool | str:
-    """Whether to look for earlier runs, or the one to take over from."""
-    if run is not None and nothing:
-        raise RunError("--reuse names a run to take over from, and --no-reuse says to take nothing: give one")
-    return not nothing if run is None else run
 
 
 def store_of(etcd: str | None) -> StoreSettings | None:

@@ -104,12 +104,12 @@ def outcome_json(result: RunResult) -> OutcomeJson:
     }
 
 
-def conclude(result: RunResult, *, as_json: bool = False) -> None:
-    """Print what a command has made of a run. The exit status is 1 if a run that has ended has no result: all
-    configs failed, or none has a value of the objective."""
+def conclude(result: RunResult, *, as_json: bool = False, shown: bool = False) -> None:
+    """Print what a command has made of a run, unless it was ``shown``. The exit status is 1 if a run that has
+    ended has no result: all configs failed, or none has a value of the objective."""
     if as_json:
         echo_json(outcome_json(result))
-    else:
+    elif not shown:
         show_outcome(result)
     rows = result.leaderboard
     none_works = all(row.status == "failed" for row in rows) or all(row.best is None for row in rows)

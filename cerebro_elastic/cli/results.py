@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,6 +44,9 @@ def verify(
     time_limit: Annotated[
         float, typer.Option(min=0, help="The most seconds to spend on making the run's decisions again.")
     ] = DECIDING_SECONDS,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Make all decisions again, however long that takes.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check a run's history, and that everything made from it agrees with it.
@@ -62,7 +66,9 @@ def verify(
 
     result = run.result
     notes: list[str] = []
-    violations = check(result, head=head, export=export, seconds=time_limit, say=notes.append)
+    violations = check(
+        result, head=head, export=export, seconds=math.inf if everything else time_limit, say=notes.append
+    )
     visits = sum(len(visits_of(event)) for event in result.events)
     if as_json:
         found = VerifyJson(visits=visits, violations=violations, notes=notes, head=result.head)
@@ -179,9 +185,9 @@ def test(
 
 @on_last_run
 def importances(run: Run, as_json: Json = False) -> None:
-    """Show how much each hyper-parameter matters for the objective, by optuna.
+    """Show how much each hyper-parameter matters for the objective.
 
-    It needs ten configs that have finished, and the extra `search`.
+    It needs ten configs that have finished.
 
     Example: cerebro importances digits
     """
@@ -192,7 +198,7 @@ def importances(run: Run, as_json: Json = False) -> None:
     width = max(map(len, found.shares))
     for name, share in found.shares.items():
         echo(f"{name:<{width}}  {share:6.1%}  {'#' * round(40 * share)}")
-    echo(f"shares of the differences in {found.metric}, {found.text}")
+    echo(f"shares of what sets the best {found.metric} apart, {found.text}")
 
 
 @on_last_run
@@ -227,9 +233,6 @@ def report(
         str | None,
         typer.Option(help="A file or URL.", show_default="report.html in the run's folder, else RUN.html"),
     ] = None,
-    gantt: Annotated[
-        str | None, typer.Option(help="Also write the Gantt chart as a PNG: a file or URL.")
-    ] = None,
 ) -> None:
     """Write a run's report, one page for a browser: results, curves, nodes, faults, bytes.
 
@@ -237,18 +240,15 @@ def report(
 
     Example: cerebro report digits --output digits.html
     """
-    from cerebro_elastic.runs.results.report import write_gantt, write_report
+    from cerebro_elastic.runs.results.report import write_report
 
-    result = run.result
-    echo(write_report(result, output))
-    if gantt is not None:
-        echo(write_gantt(result.events, gantt))
+    echo(write_report(run.result, output))
 
 
 @on_run
 def export(
     run: Run,
-    folder: Annotated[Path, typer.Argument(help="Where the model goes: a new or empty folder.")],
+    folder: Annotated[str, typer.Argument(help="Where the model goes: a new or empty folder, or its URL.")],
     config: OneConfig = "best",
     merged: Annotated[
         bool, typer.Option("--merged", help="Of an adapter of PEFT: the base with the adapter in it.")
@@ -271,9 +271,9 @@ def export(
         from cerebro_elastic.cli.shapes import ExportJson
 
         name, epoch, lacking = exported.row.config, exported.at.epoch, list(exported.not_carried)
-        echo_json(ExportJson(run=run.id, config=name, epoch=epoch, folder=str(folder), not_carried=lacking))
+        echo_json(ExportJson(run=run.id, config=name, epoch=epoch, folder=folder, not_carried=lacking))
         return
-    echo(f"{exported.row.config} after epoch {exported.at.epoch} is in {folder}: see {folder / 'README.md'}")
+    echo(f"{exported.row.config} after epoch {exported.at.epoch} is in {folder}: see README.md there")
     if exported.not_carried:
         echo("training on from there goes on without:")
     for name in exported.not_carried:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -83,7 +82,7 @@ def ui(
         server.run(sockets=[listener])
 
 
-def _places(run: str | None, home: Path | None, etcd: str | None) -> tuple[Places, str | None]:
+def _places(run: str | None, home: str | None, etcd: str | None) -> tuple[Places, str | None]:
     """Where the runs are that are shown, and the run whose page is opened."""
     from cerebro_elastic.front_end.live_page.feeds import Places
 

@@ -54,7 +54,6 @@ def simulate(
         Path | None, typer.Option(help="A file with lines like `kill node-1 at 30 for 10`.")
     ] = None,
     report: Annotated[str | None, typer.Option(help="Write a report page: a file or URL.")] = None,
-    gantt: Annotated[str | None, typer.Option(help="Write the Gantt chart as a PNG: a file or URL.")] = None,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
@@ -65,7 +64,7 @@ def simulate(
 
     Example: cerebro simulate recipes/digits.yaml --nodes 4 --seconds 12 --noise 0.2
     """
-    from cerebro_elastic.runs.results.report import write_gantt, write_page
+    from cerebro_elastic.runs.results.report import write_page
 
     checked = load_recipe(recipe, **overrides(nodes=nodes, epochs=epochs, seed=seed))
     result = simulate_run(
@@ -79,12 +78,10 @@ def simulate(
     )
     if report is not None:
         write_page(result.spec, result.simulation.events, report)
-    if gantt is not None:
-        write_gantt(result.simulation.events, gantt)
     if as_json:
         echo_json(_json(result))
     else:
-        _show(result, report, gantt)
+        _show(result, report)
         if checked.node.cache_bytes is not None:
             echo(NO_CACHE_LIMIT)
     if result.simulation.state.outcome is None:
@@ -134,7 +131,7 @@ def _json(result: SimulatedRun) -> SimulateJson:
     }
 
 
-def _show(result: SimulatedRun, report: str | None, gantt: str | None) -> None:
+def _show(result: SimulatedRun, report: str | None) -> None:
     console = terminal()
     numbers = ("visits", "training", "hops", "profiles", "lost", "quarantine", "idle")
     table = plain_table("node", *numbers, right=numbers)
@@ -151,9 +148,8 @@ def _show(result: SimulatedRun, report: str | None, gantt: str | None) -> None:
         soft_wrap=True,
     )
     console.print(table)
-    for name, where in (("report", report), ("Gantt chart", gantt)):
-        if where is not None:
-            console.print(f"{name}: {where}", soft_wrap=True)
+    if report is not None:
+        console.print(f"report: {report}", soft_wrap=True)
 
 
 def _visits(result: SimulatedRun) -> int:

@@ -19,8 +19,8 @@ from cerebro_elastic.cli.options import (
     Grace,
     Home,
     Json,
-    NoReuse,
-    ReuseRun,
+    Reuse,
+    ReuseFrom,
     RunId,
     RunName,
     SubmittedBy,
@@ -32,7 +32,6 @@ from cerebro_elastic.cli.options import (
     ended_by_ctrl_c,
     overrides,
     parent,
-    reuse_of,
     store_of,
     watch,
 )
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from cerebro_elastic.runs.folder import RunFolder
     from cerebro_elastic.runs.run import Run
     from cerebro_elastic.runs.start.extend_and_retry import Terms
+    from cerebro_elastic.runs.terminal_view import TerminalView
 
 _LEFT = (
     "left the run; nothing that was committed is lost, others go on, and the same command takes part again."
@@ -67,8 +67,8 @@ def run(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Delete what an earlier run of this id has left.")
     ] = False,
-    reuse: ReuseRun = None,
-    no_reuse: NoReuse = False,
+    reuse: Reuse = False,
+    reuse_from: ReuseFrom = None,
     yes: Yes = False,
     home: Home = None,
     etcd: Etcd = None,
@@ -81,13 +81,12 @@ def run(
 ) -> None:
     """Run a recipe on this machine, or continue an unfinished run of it.
 
-    Configs that earlier runs of the home have trained with equal code, data and versions begin where these
-    left them; `cerebro explain` says which, and why not others. Ctrl-C or SIGTERM stops the run cleanly; the
-    same command continues it. Nodes may join at any time.
+    With --reuse, configs that earlier runs of the home have trained begin where these left them; `cerebro
+    explain` says which, and why not others. Ctrl-C or SIGTERM stops the run cleanly; the same command
+    continues it. Nodes may join at any time.
 
     Example: cerebro run recipes/digits.yaml --nodes 2
     """
-    taken = reuse_of(reuse, no_reuse)
     if recipe is None:
         raise RecipeError(
             "name a recipe: cerebro run my_run.yaml. `cerebro init digits` writes one to begin with, and "
@@ -98,7 +97,7 @@ def run(
 
     checked = load_recipe(recipe, **overrides(nodes=nodes, epochs=epochs, checkpoints=checkpoints))
     with ended_by_ctrl_c(_STOPPED, grace), SharedImports() as imports:  # they go on beside our own below
-        from cerebro_elastic.cli.output import conclude
+        from cerebro_elastic.cli.output import conclude, show_outcome
         from cerebro_elastic.reporting.terminal import terminal
         from cerebro_elastic.runs.start.launch import Launch
         from cerebro_elastic.runs.terminal_view import TerminalView
@@ -111,13 +110,14 @@ def run(
             store=store_of(etcd),
             grace=grace,
             agrees=agreement(yes),
-            reuse=taken,
+            reuse=reuse_from or reuse,
         )
         console, budget = terminal(stderr=as_json), launch.recipe.search.budget
-        view = TerminalView(launch.recipe.objective, console, verbose=verbose, budget=budget)
+        show = None if as_json else show_outcome
+        view = TerminalView(launch.recipe.objective, console, verbose=verbose, budget=budget, conclude=show)
         with _page(launch.folder) if ui else nullcontext(), view:
             result = launch(view.watcher, imports)
-    conclude(result, as_json=as_json)
+    conclude(result, as_json=as_json, shown=view.concluded)
 
 
 def extend(
@@ -152,14 +152,14 @@ def extend(
     Example: cerebro extend digits --epochs 20 --top 3
     """
     bounds = dict(map(_bound, budget or []))
-    with _going_on(run, home, etcd, grace, yes, verbose, as_json) as (opened, terms):
+    with _going_on(run, home, etcd, grace, yes, verbose, as_json) as (opened, terms, view):
         from cerebro_elastic.cli.output import conclude
         from cerebro_elastic.runs.extension import Wish
         from cerebro_elastic.runs.start.extend_and_retry import extend as perform
 
         wish = Wish(epochs, num, bounds, tuple(config or ()), top, by)
         result = perform(opened.result, wish, terms)
-    conclude(result, as_json=as_json)
+    conclude(result, as_json=as_json, shown=view.concluded)
 
 
 def retry(
@@ -184,13 +184,13 @@ def retry(
 
     Example: cerebro retry digits
     """
-    with _going_on(run, home, etcd, grace, yes, verbose, as_json) as (opened, terms):
+    with _going_on(run, home, etcd, grace, yes, verbose, as_json) as (opened, terms, view):
         from cerebro_elastic.cli.output import conclude
         from cerebro_elastic.runs.start.extend_and_retry import retry as perform
 
         result = perform(opened, configs or (), one_line(by), terms)
     if result.view.state.outcome is not None:
-        conclude(result, as_json=as_json)
+        conclude(result, as_json=as_json, shown=view.concluded)
 
 
 def host(
@@ -210,8 +210,8 @@ def host(
         ),
     ] = None,
     grace: Grace = GRACE,
-    reuse: ReuseRun = None,
-    no_reuse: NoReuse = False,
+    reuse: Reuse = False,
+    reuse_from: ReuseFrom = None,
     verbose: Verbose = False,
     submitted_by: SubmittedBy = None,
 ) -> None:
@@ -223,10 +223,9 @@ def host(
 
     Example: cerebro host recipes/digits.yaml --etcd etcd.example.org:2379 --hosts 2:8
     """
-    taken = reuse_of(reuse, no_reuse)
     with ended_by_ctrl_c(_LEFT, grace), SharedImports() as imports:
         watch(submitted_by)
-        from cerebro_elastic.cli.output import conclude
+        from cerebro_elastic.cli.output import conclude, show_outcome
         from cerebro_elastic.recipes import load_recipe
         from cerebro_elastic.reporting.terminal import terminal
         from cerebro_elastic.runs.start.host import host as take_part
@@ -236,9 +235,15 @@ def host(
         size = None if machines is None else machines.times(nodes)  # the recipe's gangs may need as many
         checked = load_recipe(recipe, **overrides(nodes=size, epochs=epochs, checkpoints=checkpoints))
         budget = checked.search.budget
-        with TerminalView(
-            checked.objective, terminal(), moving=False, verbose=verbose, budget=budget
-        ) as view:
+        view = TerminalView(
+            checked.objective,
+            terminal(),
+            moving=False,
+            verbose=verbose,
+            budget=budget,
+            conclude=show_outcome,
+        )
+        with view:
             result = take_part(
                 checked,
                 run_id=run_id,
@@ -247,11 +252,11 @@ def host(
                 home=home,
                 store=store_of(host_resolved(etcd, os.environ)),
                 grace=grace,
-                reuse=taken,
+                reuse=reuse_from or reuse,
                 watcher=view.watcher,
                 imports=imports,
             )
-    conclude(result)
+    conclude(result, shown=view.concluded)
 
 
 def join(
@@ -342,8 +347,8 @@ def ray(
     home: Home = None,
     etcd: Etcd = None,
     grace: Grace = GRACE,
-    reuse: ReuseRun = None,
-    no_reuse: NoReuse = False,
+    reuse: Reuse = False,
+    reuse_from: ReuseFrom = None,
     verbose: Verbose = False,
 ) -> None:
     """Run a recipe on a Ray cluster, or continue an unfinished run of it there.
@@ -357,7 +362,6 @@ def ray(
     from cerebro_elastic.registry import load
     from cerebro_elastic.runs.terminal_view import Watcher
 
-    taken = reuse_of(reuse, no_reuse)
     launch = load("cerebro.launchers", "ray")
     with ended_by_ctrl_c(_STOPPED):
         result = launch(
@@ -375,7 +379,7 @@ def ray(
             epochs=epochs,
             checkpoints=checkpoints,
             grace=grace,
-            reuse=taken,
+            reuse=reuse_from or reuse,
             verbose=verbose,
             watcher=Watcher(say=echo),
         )
@@ -384,19 +388,23 @@ def ray(
 
 @contextmanager
 def _going_on(
-    run: str, home: Path | None, etcd: str | None, grace: float, yes: bool, verbose: bool, as_json: bool
-) -> Iterator[tuple[Run, Terms]]:
-    """The run that a command lets go on, and on which terms it does; it is shown meanwhile."""
+    run: str, home: str | None, etcd: str | None, grace: float, yes: bool, verbose: bool, as_json: bool
+) -> Iterator[tuple[Run, Terms, TerminalView]]:
+    """The run that a command lets go on, on which terms it does, and the view that shows it meanwhile."""
     stopped = "stopped; what was committed is safe. `cerebro run` with the run's recipe goes on from there."
     with ended_by_ctrl_c(stopped, grace), SharedImports() as imports:
+        from cerebro_elastic.cli.output import show_outcome
         from cerebro_elastic.reporting.terminal import terminal
         from cerebro_elastic.runs.run import Run
         from cerebro_elastic.runs.start.extend_and_retry import Terms
         from cerebro_elastic.runs.terminal_view import TerminalView
 
         opened = Run.open(run, home=home, store=store_of(etcd))
-        with TerminalView(opened.result.recipe.objective, terminal(stderr=as_json), verbose=verbose) as view:
-            yield opened, Terms(grace, watcher=view.watcher, imports=imports, agrees=agreement(yes))
+        objective, console = opened.result.recipe.objective, terminal(stderr=as_json)
+        show = None if as_json else show_outcome
+        with TerminalView(objective, console, verbose=verbose, conclude=show) as view:
+            terms = Terms(grace, watcher=view.watcher, imports=imports, agrees=agreement(yes))
+            yield opened, terms, view
 
 
 def host_resolved(address: str | None, env: Mapping[str, str]) -> str | None:

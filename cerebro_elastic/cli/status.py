@@ -22,9 +22,14 @@ if TYPE_CHECKING:
     from cerebro_elastic.runs.run import Run
 
 
+_LINES = 60
+"""The most lines of nodes and configs, unless all are asked for."""
+
+
 @on_last_run
 def status(run: Run, verbose: Verbose = False, as_json: Json = False) -> None:
-    """Show the state of a run, live or ended: its nodes, configs and metrics.
+    """Show the state of a run, live or ended: its nodes, configs and metrics. Of many configs it shows the
+    best, those in training and those that failed.
 
     Example: cerebro status digits --verbose
     """
@@ -41,7 +46,8 @@ def status(run: Run, verbose: Verbose = False, as_json: Json = False) -> None:
     led = f", led by {now.state.leader}" if now.state.leader else ""
     console.print(f"run {run.id}: {how}{led}", soft_wrap=True)
     notes = [outlook.text] if outlook is not None else []
-    console.print(progress_view(now.state, objective, None, verbose=verbose, notes=notes))
+    lines = None if verbose else _LINES
+    console.print(progress_view(now.state, objective, None, lines, verbose=verbose, notes=notes))
     if now.head is not None:
         console.print(head_text(run.id, now.head), soft_wrap=True)
 

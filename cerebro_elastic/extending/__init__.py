@@ -7,6 +7,7 @@ nothing else either.
 - ``recipes``: the sections of a recipe (``cerebro.tasks.sections``, ``cerebro.parallel.sections``)
 - ``deciding``: a policy of live runs (``cerebro.schedulers``), a search procedure or a sampler
   (``cerebro.search``, ``cerebro.samplers``)
+- ``planning``: a planner of the whole problem, and a policy that follows it
 - ``logging``: a logger (``cerebro.loggers``)
 - ``running``: what starts hosts on a cluster (``cerebro.launchers``), what starts runs and shows them,
   and what serves a run to other programs (``cerebro.servers``)

@@ -10,6 +10,7 @@ from cerebro_elastic.errors import RecipeError as RecipeError
 from cerebro_elastic.errors import RunError as RunError
 from cerebro_elastic.errors import RunFailed as RunFailed
 from cerebro_elastic.errors import SameConfig as SameConfig
+from cerebro_elastic.errors import ScheduleError as ScheduleError
 from cerebro_elastic.errors import SearchError as SearchError
 from cerebro_elastic.errors import TaskError as TaskError
 from cerebro_elastic.errors import did_you_mean as did_you_mean

@@ -30,7 +30,6 @@ from cerebro_elastic.training.task import GENERATORS as GENERATORS
 from cerebro_elastic.training.task import Exported as Exported
 from cerebro_elastic.training.task import Exports as Exports
 from cerebro_elastic.training.task import ExportsMerged as ExportsMerged
-from cerebro_elastic.training.task import MeasuresRows as MeasuresRows
 from cerebro_elastic.training.task import ModelValues as ModelValues
 from cerebro_elastic.training.task import Observe as Observe
 from cerebro_elastic.training.task import OrdinaryFit as OrdinaryFit
@@ -49,7 +48,6 @@ from cerebro_elastic.training.test_metrics import evaluated as evaluated
 from cerebro_elastic.training.test_metrics import measured_alone as measured_alone
 from cerebro_elastic.training.test_metrics import named_as_test as named_as_test
 from cerebro_elastic.training.test_metrics import row_by_row as row_by_row
-from cerebro_elastic.training.test_metrics import values_for_race as values_for_race
 
 select_arguments = arguments.select
 object_digest = user_objects.digest

@@ -12,6 +12,7 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.front_end.notebook_view import NotebookView, in_notebook
 from cerebro_elastic.front_end.objects import References
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.registry import refuse_in_import
 from cerebro_elastic.runs.background import BackgroundRun
 from cerebro_elastic.runs.callbacks import RunCallback
 from cerebro_elastic.runs.results.result import RunResult, check_not_all_failed
@@ -46,7 +47,7 @@ def run(
     home: str | Path | None = None,
     fresh: bool = False,
     changed_code: bool = False,
-    reuse: bool | str | Path = True,
+    reuse: bool | str | Path = False,
     store: StoreSettings | None = None,
     grace: float = GRACE,
     callbacks: Sequence[RunCallback] = (),
@@ -65,7 +66,7 @@ def run(
     home: str | Path | None = None,
     fresh: bool = False,
     changed_code: bool = False,
-    reuse: bool | str | Path = True,
+    reuse: bool | str | Path = False,
     store: StoreSettings | None = None,
     grace: float = GRACE,
     callbacks: Sequence[RunCallback] = (),
@@ -83,7 +84,7 @@ def run(
     home: str | Path | None = None,
     fresh: bool = False,
     changed_code: bool = False,
-    reuse: bool | str | Path = True,
+    reuse: bool | str | Path = False,
     store: StoreSettings | None = None,
     grace: float = GRACE,
     callbacks: Sequence[RunCallback] = (),
@@ -105,8 +106,8 @@ def run(
         home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
         fresh: Throw away what a run of this id has left.
         changed_code: Go on with an unfinished run though its code has changed since.
-        reuse: Whether configs that earlier runs of the home have trained, with equal code, data and versions,
-            begin where these left them. A run's id or folder: only those of this run.
+        reuse: Whether configs that earlier runs of the home have trained, with an equal project, data and
+            versions, begin where these left them. A run's id or folder: only those of this run, or an error.
         store: An etcd to use, instead of the recipe's or of one that is started for the run.
         grace: Seconds that the nodes have to leave when the run is stopped.
         callbacks: They are called when a unit, an epoch and the run have ended.
@@ -125,6 +126,7 @@ def run(
         The run's result; with ``wait=False`` the ``Run``.
 
     Raises:
+        TaskError: The call is in a file that the nodes import, and not below ``if __name__ == "__main__":``.
         RecipeError: The recipe is wrong; nothing was started. Other errors of the task, the data or the store
             that are found before the start are ``CerebroError``, too.
         RunFailed: All configs failed. The message begins with your line that raised; ``error.result`` is the
@@ -138,6 +140,7 @@ def run(
         >>> result.best.best == max(row.best for row in result.leaderboard)
         True
     """
+    refuse_in_import()
     if on_interrupt not in get_args(OnInterrupt):
         raise RunError(f"on_interrupt is {on_interrupt!r}; choices: {', '.join(get_args(OnInterrupt))}")
     recipe, values = _with_references(recipe, overrides)

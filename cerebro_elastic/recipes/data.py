@@ -61,8 +61,7 @@ class Preparation(Section):
     """No unit, search or stopping rule reads it: the best config is measured on it once, when the run has
     ended; see [a test set](../how-to/test-set.md)."""
     valid_partitions: Partitions = Field(1, description="Number of validation partitions.")
-    """With several, validation data of their own are shuffled, too. For a [race](../how-to/search.md#a-race)
-    10."""
+    """With several, validation data of their own are shuffled, too."""
     labels: Names = Field(
         (), description="Columns that must not hold NaN.", json_schema_extra={"shown": "all"}
     )

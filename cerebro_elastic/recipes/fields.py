@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from cerebro_elastic import registry
 from cerebro_elastic.config import check_endpoint
 from cerebro_elastic.errors import StoreError, did_you_mean
-from cerebro_elastic.system.addresses import at_home
+from cerebro_elastic.system.addresses import place_of
 from cerebro_elastic.system.words import byte_count
 
 
@@ -199,9 +199,7 @@ def path_or_url(value: object) -> object:
             "a recipe is written down and shown, so it may hold no password: give it in the environment, or "
             "in fsspec's configuration (~/.config/fsspec)"
         )
-    path = at_home(value)
-    if path.removeprefix("file://").startswith("~"):
-        raise ValueError("there is no such user whose home it could be: write the path out")
+    path = place_of(value)
     if "://" not in path and re.search(r"\$(\w|\{)", path):
         raise ValueError("a path in a recipe has no variables of the shell: write it out")
     return path

@@ -117,11 +117,6 @@ def check_members(key: str, search: SearchSection | None) -> None:
             f"method {search.method} lets a config go on from the state of another one, and with {key} a "
             "config has several, each as far as it has come: use asha or hyperband, or leave them out"
         )
-    if search.method == "race":
-        raise ValueError(
-            f"method race compares models by the same validation rows, and with {key} a config is several "
-            f"models: use asha, hyperband or random, or leave {key} out"
-        )
     if getattr(search, "resource", "epochs") == "units":
         raise ValueError(
             f"search.resource is units, and with {key} configs are compared at the ends of epochs, when all "

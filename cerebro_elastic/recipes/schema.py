@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from cerebro_elastic import registry
 from cerebro_elastic.recipes.data import Data
 from cerebro_elastic.recipes.fields import (
     MOST_CONFIGS,
@@ -49,7 +50,6 @@ from cerebro_elastic.recipes.folds import (
 from cerebro_elastic.recipes.loggers import Loggers
 from cerebro_elastic.recipes.parallelism import AUTO, Parallelisms, check_ranks
 from cerebro_elastic.recipes.search import (
-    RACED_PARTITIONS,
     Objective,
     SearchSection,
     search_section,
@@ -94,8 +94,8 @@ class NodeSection(Section):
     [made once](../how-to/data.md#made-once)."""
 
 
-_EVEN = ("auto", "exact", "longest-remaining")
-"""Schedulers that can keep progress even."""
+_EVEN = ("auto", "longest-remaining")
+"""The built-in schedulers that can keep progress even. One of a plugin answers for itself."""
 
 
 class Recipe(Section):
@@ -189,7 +189,8 @@ class Recipe(Section):
     @field_validator("progress")
     @classmethod
     def _scheduler_knows_progress(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value == "even" and info.data.get("scheduler") not in _EVEN:
+        built_in = registry.BUILT_IN["cerebro.schedulers"]
+        if value == "even" and info.data.get("scheduler") in built_in.keys() - set(_EVEN):
             raise ValueError(f"only {', '.join(_EVEN)} keep progress even: take one of them as `scheduler`")
         return value
 
@@ -213,7 +214,7 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _sampler_knows_constraints(self) -> Self:
         for name in (self.search.method, getattr(self.search, "sampler", "")):
-            if self.objective.constraints and name in ("cmaes", "tune", "race"):
+            if self.objective.constraints and name in ("cmaes", "tune"):
                 raise ValueError(
                     f"{name} goes by the objective alone, also where the `constraint` is broken: use tpe, "
                     "gp, nsga2, random or asha"
@@ -265,18 +266,6 @@ class Recipe(Section):
             rest = {key: known for key, known in value.items() if key != "constraint"}
             value = {**rest, "objective": {**objective, "constraint": several}}
         return value
-
-    @model_validator(mode="before")
-    @classmethod
-    def _defaults_of_a_race(cls, value: Any) -> Any:
-        """A race validates in units of their own, on several partitions."""
-        search = value.get("search") if isinstance(value, Mapping) else None
-        if not isinstance(search, Mapping) or search.get("method") != "race":
-            return value
-        data = value.get("data")
-        if isinstance(data, Mapping) and "url" not in data and "datamodule" not in data:
-            data = {"valid_partitions": RACED_PARTITIONS, **data}
-        return {"validation": "evaluate", **value, "data": data}
 
     _root: Path = PrivateAttr(default_factory=Path.cwd)
     _source: Source = PrivateAttr(default_factory=lambda: Source("recipe", {}))
@@ -378,8 +367,13 @@ def modules_of(recipe: Recipe) -> list[str]:
         module_of("cerebro.tasks", recipe.task.kind),
         *(module_of("cerebro.parallel", name) for name in used),
     ]
-    own = [text.partition(":")[0] for text in _texts(recipe.resolved()) if is_reference(text)]
+    own = [reference.partition(":")[0] for reference in references_of(recipe)]
     return list(dict.fromkeys([*(module for module in parts if module), *own]))
+
+
+def references_of(recipe: Recipe) -> list[str]:
+    """What a recipe names of the user's code: ``module:name``."""
+    return list(filter(is_reference, _texts(recipe.resolved())))
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -399,6 +399,12 @@ class SearchSection(Section):
     """Where the search ends."""
 
     @property
+    def functions(self) -> Sequence[str]:
+        """The functions of the user's files that the search calls, as ``module:name``."""
+        named = (self.space_fn, *self.constraints)
+        return [name for name in named if name is not None and registry.is_reference(name)]
+
+    @property
     def known_configs(self) -> Sequence[KnownConfig]:
         """The configs in ``known``. (The start of a run replaces names of runs by their configs.)"""
         return [config for config in self.known if isinstance(config, KnownConfig)]
@@ -503,39 +509,6 @@ class MedianSearch(_WithSampler):
     """Configs are compared every this many epochs."""
 
 
-class RaceSearch(SearchSection):
-    """All points of a grid, or `num` of them by chance. A config is dropped as soon as its model is shown to
-    be worse than another's at the same epoch, by its losses on validation rows."""
-
-    delta: Annotated[float, Field(gt=0, lt=1)] = 0.05
-    """The probability with which a run may drop any config wrongly, at most."""
-    bounds: Annotated[tuple[float, float], Field(strict=False)] | None = None
-    """The range of the objective for a row. A value outside counts as the bound. For `val_accuracy` it is
-    [0, 1]."""
-    n_warmup_steps: Count = 0
-    """Epochs at the beginning in which no config is dropped."""
-
-    @model_validator(mode="after")
-    def _a_range(self) -> Self:
-        low, high = self.bounds or (0.0, 1.0)
-        if not (low < high and math.isfinite(low) and math.isfinite(high)):
-            raise ValueError(
-                f"bounds: {low:g} and {high:g} are no range: give the lower one first, both finite"
-            )
-        return self
-
-    def range_of(self, metric: str) -> tuple[float, float]:
-        """The bounds of a metric, for which the recipe has some."""
-        assert self.bounds is not None or metric in UNIT_RANGE
-        return self.bounds or (0.0, 1.0)
-
-
-RACED_PARTITIONS = 10
-"""The number of validation partitions in a race, after each of which configs may be dropped."""
-UNIT_RANGE = ("val_accuracy",)
-"""Metrics whose values for a row are known to lie between 0 and 1."""
-
-
 class AshaSearch(_WithSampler):
     """Configs pause at rungs, and the best of each rung continue. The keys have the names of optuna's
     ``SuccessiveHalvingPruner``."""
@@ -632,14 +605,13 @@ class OtherSearch(SearchSection):
 
 
 _SEVERAL_OBJECTIVES = ("grid", "random", "tpe", "gp", "nsga2", "qmc")
-_ONE_OBJECTIVE = ("cmaes", "tune", "median", "asha", "hyperband", "bohb", "race", "pbt", "pbt-replay")
+_ONE_OBJECTIVE = ("cmaes", "tune", "median", "asha", "hyperband", "bohb", "pbt", "pbt-replay")
 
 SEARCHES: Mapping[str, type[SearchSection]] = {
     "grid": SearchSection,
     "random": SearchSection,
     **dict.fromkeys(("tpe", "cmaes", "gp", "qmc", "nsga2", "tune"), SampledSearch),
     "median": MedianSearch,
-    "race": RaceSearch,
     "asha": AshaSearch,
     "hyperband": HyperbandSearch,
     "bohb": HyperbandSearch,

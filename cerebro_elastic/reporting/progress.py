@@ -26,6 +26,9 @@ from cerebro_elastic.reporting.traffic import data_text
 from cerebro_elastic.system.explanations import shortened
 from cerebro_elastic.system.words import counted, hparams_text
 
+_BEST = 10
+"""How many of the best configs are shown before those that failed."""
+
 
 def progress_view(
     state: State,
@@ -43,7 +46,8 @@ def progress_view(
         state: The run's state.
         objective: The metric that the configs are compared by.
         elapsed: Seconds since the run's begin, if known.
-        lines: The most lines of the view. Idle nodes and configs are left out first.
+        lines: The most lines of the view. Of nodes the idle ones are left out first, of configs all but
+            those in training, the best and those that failed.
         whence: By config: the node of its last unit, as far as it is known.
         verbose: Whether to show the optimality gap.
         notes: Further lines, such as what becomes of the budget.
@@ -54,14 +58,18 @@ def progress_view(
     lacks = lacking(waiting)
     room = None if lines is None else max(2, lines - 8 - len(lacks))
     nodes = sorted(state.nodes, key=lambda name: (name not in state.attempts, name))
-    configs = sorted(state.configs.values(), key=lambda config: _calm(state, config))
+    rows = results(state, {}, objective)
+    places = {name: place for place, name in enumerate(best_so_far(rows, objective)) if place < _BEST}
+    configs = sorted(state.configs.values(), key=lambda config: _calm(state, config, places))
     shown_nodes = nodes[: None if room is None else max(1, room // 3)]
     shown = configs[: None if room is None else room - len(shown_nodes)]
     return Group(
         *([_nodes_table(state, sorted(shown_nodes), whence or {})] if nodes else []),
         *_left_out("nodes", ["busy" if n in state.attempts else "idle" for n in nodes[len(shown_nodes) :]]),
         *([""] if nodes else []),
-        _configs_table(state, state.plan, objective, sorted(shown, key=lambda config: config.id), waiting),
+        _configs_table(
+            state, state.plan, objective, rows, sorted(shown, key=lambda config: config.id), waiting
+        ),
         *_left_out("configs", [_phase(state, config) for config in configs[len(shown) :]]),
         *(Text(line, "yellow", no_wrap=True, overflow="ellipsis") for line in lacks),
         "",
@@ -80,11 +88,15 @@ def lacking(waiting: Mapping[str, Wait]) -> list[str]:
     ]
 
 
-def _calm(state: State, config: Config) -> tuple[int, str]:
-    """The sort key of configs: those in training first, then those that wait, then those that have ended."""
-    phases = ("in training", "waiting")
+def _calm(state: State, config: Config, places: Mapping[str, int]) -> tuple[int, int, str]:
+    """The sort key of configs: those in training first, then the best by their ``places``, those that failed
+    and those that wait, then all others."""
+    phases = ("in training", "best", "failed", "waiting")
     phase = _phase(state, config)
-    return phases.index(phase) if phase in phases else len(phases), config.id
+    if phase != "in training" and config.seen_as in places:
+        phase = "best"
+    order = phases.index(phase) if phase in phases else len(phases)
+    return order, places.get(config.seen_as, 0), config.id
 
 
 def _left_out(what: str, doing: Iterable[str]) -> list[str]:
@@ -140,6 +152,7 @@ def _configs_table(
     state: State,
     plan: Plan,
     objective: Objective,
+    rows: Sequence[ConfigResult],
     configs: Sequence[Config],
     waiting: Mapping[str, Wait],
 ) -> Table:
@@ -147,7 +160,6 @@ def _configs_table(
     ahead of its config."""
     fixed = ("config", "progress", "epoch", f"best {objective.metric}", "gap", "status")
     table = plain_table(*fixed, "hyper-parameters", fixed=fixed)  # the last one shrinks
-    rows = results(state, {}, objective)
     own = {each.config: each.best for row in rows for each in row.trainings}
     bests = best_so_far(rows, objective)
     lead = next(iter(bests), None)

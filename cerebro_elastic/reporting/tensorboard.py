@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import socket
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import time as now
 
@@ -12,11 +14,11 @@ from tensorboard.plugins.hparams import api_pb2
 from tensorboard.plugins.hparams.metadata import SESSION_END_INFO_TAG, create_summary_metadata
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo
 from tensorboard.plugins.hparams.summary_v2 import hparams_pb
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.reporting.logged import ConfigEnd, EndStatus, Logged
-from cerebro_elastic.system.files import make_folder
+from cerebro_elastic.system.files import as_its_folder, make_folder
 
 _STATUS: Mapping[EndStatus, int] = {
     "finished": api_pb2.STATUS_SUCCESS,
@@ -31,14 +33,14 @@ class TensorBoard:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._writers: dict[str, EventFileWriter] = {}
+        self._files: dict[str, Path] = {}
 
     def write(self, logged: Logged) -> None:
-        writer = self._writer(logged.config, logged.hparams, logged.start)
-        for time, step, metrics in logged.timed_rows():
-            values = [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
-            writer.add_event(Event(wall_time=time, step=step, summary=Summary(value=values)))
-        writer.flush()
+        rows = [
+            Event(wall_time=time, step=step, summary=Summary(value=_values(metrics)))
+            for time, step, metrics in logged.timed_rows()
+        ]
+        self._append(logged.config, logged.hparams, logged.start, rows)
 
     def end(self, end: ConfigEnd) -> None:
         if end.status not in _STATUS:
@@ -47,28 +49,29 @@ class TensorBoard:
         info = SessionEndInfo(status=_STATUS[end.status], end_time_secs=at)
         metadata = create_summary_metadata(HParamsPluginData(session_end_info=info))
         summary = Summary(value=[Summary.Value(tag=SESSION_END_INFO_TAG, metadata=metadata)])
-        writer = self._writer(end.config, end.hparams, at)
-        writer.add_event(Event(wall_time=at, summary=summary))
-        writer.flush()
+        self._append(end.config, end.hparams, at, [Event(wall_time=at, summary=summary)])
 
     def close(self) -> None:
-        for writer in self._writers.values():
-            writer.close()
-        self._writers.clear()
+        """No file is open."""
 
-    def _writer(self, config: str, hparams: HParams, start: float) -> EventFileWriter:
-        """The writer of a config's files. Each file begins with the hyper-parameters, of which TensorBoard
-        reads the first: a kill may have left a file without them."""
-        if config not in self._writers:
-            folder = self._folder / config
-            make_folder(folder)
-            writer = self._writers[config] = EventFileWriter(str(folder))
-            summary = hparams_pb(_flat(hparams), trial_id=config, start_time_secs=start)
-            writer.add_event(Event(wall_time=start, summary=summary))
-            writer.flush()
-            for file in folder.iterdir():  # which the library makes as the umask says
-                file.chmod(file.stat().st_mode & folder.stat().st_mode & 0o777)
-        return self._writers[config]
+    def _append(self, config: str, hparams: HParams, start: float, events: Sequence[Event]) -> None:
+        """Each file begins with the hyper-parameters, of which TensorBoard reads the first: a kill may have
+        left a file without them. (The library's writer has a thread and an open file for each config.)"""
+        if config not in self._files:
+            make_folder(self._folder / config)
+            name = f"events.out.tfevents.{now():.6f}.{socket.gethostname()}.{os.getpid()}"
+            self._files[config] = self._folder / config / name
+            known = hparams_pb(_flat(hparams), trial_id=config, start_time_secs=start)
+            first = Event(wall_time=start, file_version="brain.Event:2")
+            events = [first, Event(wall_time=start, summary=known), *events]
+        with open(self._files[config], "ab", opener=as_its_folder) as file:
+            writer = RecordWriter(file)
+            for event in events:
+                writer.write(event.SerializeToString())
+
+
+def _values(metrics: Mapping[str, float]) -> list[Summary.Value]:
+    return [Summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
 
 
 def _flat(hparams: HParams) -> dict[str, bool | float | str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -72,7 +73,7 @@ class CallbackCaller:
             watcher.show(events, state)
             self._report()
 
-        return Watcher(watcher.say, show) if self._callbacks else watcher
+        return replace(watcher, show=show) if self._callbacks else watcher
 
     def end(self, result: RunResult) -> None:
         """Report what has not been reported yet, and the run's end."""

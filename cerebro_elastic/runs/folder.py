@@ -25,7 +25,9 @@ from cerebro_elastic.system.files import (
     disk_full_raised,
     note_place,
     private_folder,
+    redacted,
     translated,
+    understood,
 )
 from cerebro_elastic.system.ownership import distrust_folder
 from cerebro_elastic.system.process import is_locked
@@ -45,8 +47,15 @@ _LOOKED_AT = tenacity.Retrying(
 
 
 def home_of(home: str | Path | None = None) -> Path:
-    """The folder of runs: the one that is given, else ``$CEREBRO_HOME``, else ``./runs``."""
-    return Path(home or os.environ.get("CEREBRO_HOME", "runs")).expanduser()
+    """The folder of runs: the one that is given, else ``$CEREBRO_HOME``, else ``./runs``. Raises ``RunError``
+    for a URL."""
+    text = str(home or os.environ.get("CEREBRO_HOME", "runs"))
+    if "://" in text:
+        raise RunError(
+            f"the folder of runs is one of this machine, and {redacted(text)} is a URL: `checkpoints` of the "
+            "recipe, or --checkpoints, may be one"
+        )
+    return Path(understood(text))
 
 
 class _Within:
@@ -84,6 +93,8 @@ class RunFolder:
     """The run's key, if its values in the store are signed."""
     spec = _Within(_SPEC)
     """A copy of the run's spec, to read the folder when the store is gone."""
+    project = _Within("project.json")
+    """What the project held when the run was opened, if that was here: ``--reuse`` compares it."""
     history = _Within("history.jsonl")
     """The run's record: a line for each event, with its digest."""
     curves = _Within("metrics.csv")

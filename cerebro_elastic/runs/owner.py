@@ -88,6 +88,11 @@ def owns(folder: RunFolder, storage: str) -> bool:
     return (not token or token == _token(folder)) and not _is_another(path, folder)
 
 
+def is_claimed(storage: str) -> bool:
+    """Whether a run owns the place."""
+    return bool(_noted(storage)[1])
+
+
 def left_alone(storage: str) -> str:
     """What is said of a place that a run of another folder owns."""
     place, owner = redacted(storage), _noted(storage)[1]

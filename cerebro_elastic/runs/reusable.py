@@ -15,6 +15,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CheckpointError
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.system.files import Place, in_a_hurry, locate, read, translated, write
+from cerebro_elastic.system.words import option
 
 _FILE = "reuse.json"
 
@@ -76,7 +77,7 @@ class Explanation:
 
     run: str
     looked: bool
-    """Whether it was to look for earlier runs when it was opened."""
+    """Whether it was to take over what earlier runs had made."""
     configs: Sequence[ExplainedConfig]
     earlier: Mapping[str, Sequence[str]]
     """By earlier run of the project: why nothing of it could be taken over, or less than all. A run that is
@@ -102,13 +103,13 @@ def explain(result: RunResult) -> Explanation:
 def why_nothing(looked: bool, reusable: Reusable, place: str) -> str:
     """Why a config has taken over nothing that begins at this ``place``."""
     if not looked:
-        return "the run was not to look for earlier ones"
+        return f"the run was not asked to take over anything ({option('reuse', 'reuse=True')} does)"
     if place in reusable.steps:
         return "no node here is of the kind that trained it in an earlier run"
     if place in reusable.lacking:
         return reusable.lacking[place]
     if reusable.equal:
-        return "no earlier run with the same code, data and versions has trained its hyper-parameters"
+        return "no earlier run with the same project, data and versions has trained its hyper-parameters"
     if reusable.why_not:
         nearest, reasons = reusable.nearest()
         return f"not from run {nearest}: {'; '.join(reasons[:2])}"

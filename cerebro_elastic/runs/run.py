@@ -244,7 +244,7 @@ class Run(ControlledRun):
         card.
 
         Args:
-            folder: A new or empty folder.
+            folder: A new or empty folder, or its URL.
             config: The config's id; ``best`` for the best one.
             merged: Of an adapter of PEFT: write the base with the adapter in it.
 
@@ -253,6 +253,7 @@ class Run(ControlledRun):
 
         Raises:
             RunError: No such config, nothing to export yet, or the folder is not empty.
+            StorageError: The storage cannot be reached, or ``folder`` is no path or URL.
             TaskError: The task does not say how its models are exported, or has no adapters to merge.
 
         Example:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -14,6 +14,7 @@ from rich.text import Text
 from cerebro_elastic.core.decisions.gangs import waits
 from cerebro_elastic.core.history.sentences import mark_of
 from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.model.best import loss
 from cerebro_elastic.core.model.events import (
     Event,
     LeaderChanged,
@@ -31,6 +32,9 @@ from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.system.explanations import shortened
 from cerebro_elastic.system.words import one_line
 
+if TYPE_CHECKING:
+    from cerebro_elastic.runs.results.result import RunResult
+
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
@@ -40,6 +44,8 @@ class Watcher:
     """It is called with a line of text at each step."""
     show: Callable[[list[Event], State], None] = lambda _events, _state: None
     """It is called with new events and the state after them, and with the state about twice a second."""
+    conclude: Callable[[RunResult], None] = lambda _result: None
+    """It is called with the result at the run's end, before its report is written."""
 
 
 _LINE = 400
@@ -54,7 +60,7 @@ class TerminalView:
     In a terminal these are tables of nodes and configs, sorted by the ``objective``, and lines
     about unusual events. Elsewhere, or without ``moving``, it shows lines alone: one a minute, one for each
     new best, and one when it turns out that the ``budget`` will hold, or will not. ``verbose`` adds a line
-    for every epoch of every config, and the optimality gap."""
+    for every epoch of every config, and the optimality gap. ``conclude`` prints the result."""
 
     def __init__(
         self,
@@ -64,6 +70,7 @@ class TerminalView:
         moving: bool = True,
         verbose: bool = False,
         budget: Budget | None = None,
+        conclude: Callable[[RunResult], None] | None = None,
     ) -> None:
         console = console or terminal()
         self._console = console
@@ -73,6 +80,9 @@ class TerminalView:
         self._objective = objective
         self._verbose = verbose
         self._budget = budget
+        self._conclude = conclude
+        self.concluded = False
+        """Whether the result was shown."""
         self._budget_holds: bool | None = None
         self._budget_due: float | None = None
         self._best: tuple[str, float] | None = None
@@ -84,7 +94,7 @@ class TerminalView:
         self._known_failures: dict[str, str] = {}
         self._before = State()
         self._closed = False
-        self.watcher = Watcher(say=self._say, show=self._show)
+        self.watcher = Watcher(self._say, self._show, self._show_result)
 
     def __enter__(self) -> Self:
         return self
@@ -93,6 +103,13 @@ class TerminalView:
         self._closed = True
         if self._live:
             self._live.stop()
+
+    def _show_result(self, result: RunResult) -> None:
+        if self._live:
+            self._live.stop()
+        if self._conclude is not None and not self._closed:
+            self._conclude(result)
+            self.concluded = True
 
     def _say(self, text: str) -> None:
         if not self._closed:  # the run may go on, in the background
@@ -177,9 +194,8 @@ class TerminalView:
         """A line of progress, where no table moves: a new best, all epochs, or now and then the summary."""
         if not isinstance(event, UnitCommitted) or not state.plan:
             return None
-        best = self._objective and leading(state, self._objective)
-        is_new, self._best = best is not None and best != self._best, best or self._best
         ends = _ended_epoch(event.visit, state)
+        is_new = ends and self._leads(event.visit.unit.config, state)
         if not (elapsed >= self._line_due or (ends and (self._verbose or is_new))):
             return None
         self._line_due = elapsed + _LINE_SECONDS
@@ -189,6 +205,20 @@ class TerminalView:
         unit = event.visit.unit
         metrics = " ".join(f"{k}={v:.4g}" for k, v in state.configs[unit.config].metrics.items())
         return f"{unit.config} epoch {unit.epoch + 1}/{state.plan.epochs} {metrics} ({summary})"
+
+    def _leads(self, config: str, state: State) -> bool:
+        """Whether another config, or another value, is the best since this ``config`` has ended an epoch. All
+        configs are looked at only where the rest could be better now."""
+        if self._objective is None or state.plan is None:
+            return False
+        if self._best is None or self._best[0] == config or state.plan.has_members:
+            best = leading(state, self._objective)
+        else:
+            alone = leading(replace(state, configs={config: state.configs[config]}), self._objective)
+            losses = [loss(each and each[1], self._objective.mode) for each in (alone, self._best)]
+            best = alone if losses[0] < losses[1] else self._best
+        is_new, self._best = best is not None and best != self._best, best or self._best
+        return is_new
 
 
 def _first_attempt(state: State) -> Attempt | None:

@@ -15,7 +15,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import BUILT_IN, packages_of, plugin_packages, plugin_points, users_file
 from cerebro_elastic.system.files import here
-from cerebro_elastic.system.source_code import code_digest, outside
+from cerebro_elastic.system.source_code import code_digest, packages_imported
 from cerebro_elastic.system.version import __version__
 from cerebro_elastic.worker.rendezvous.compatibility import (
     PACKAGE,
@@ -100,7 +100,7 @@ def _imported(spec: Spec) -> Iterator[str]:
     root = Path(here(spec.root))
     files = [file for name in spec.code if (file := users_file(name, root))]
     own = {"__future__", *sys.stdlib_module_names, *(Path(name).parts[0] for name in spec.code)}
-    names = {name for file in files for name in outside(file).imports if not {name, f"{name}.py"} & own}
+    names = {name for file in files for name in packages_imported(file) if not {name, f"{name}.py"} & own}
     unknown = {name for name in names if not installed([name])}
     yield from names - unknown
     if unknown:  # to look through all packages takes a second

@@ -32,7 +32,6 @@ from cerebro_elastic.scheduling.longest_remaining import LongestRemaining, prefe
 from cerebro_elastic.scheduling.openshop.dispatch import Dispatch
 from cerebro_elastic.scheduling.openshop.instances import Instance
 from cerebro_elastic.scheduling.openshop.owners import lightest, only_holders
-from cerebro_elastic.scheduling.openshop.rollouts import SPREADS
 from cerebro_elastic.scheduling.openshop.rules import (
     Even,
     InOrder,
@@ -55,6 +54,8 @@ LEAST_RULES = 2
 """How many rules are tried in any case: what even progress costs shows only beside the plain rule."""
 WINDOW = 64
 """About how many units a dry run goes ahead."""
+SPREADS = (0.02, 0.05, 0.1, 0.2)
+"""Standard deviations of the weights that dry runs try."""
 HORIZON = 1.01
 """By when a config must be able to end for another node to take over a unit of it: a share of the least
 end."""

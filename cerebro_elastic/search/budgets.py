@@ -51,6 +51,8 @@ def exhausted(budget: Budget, context: SearchContext, criterion: Criterion) -> s
 def too_late(budget: Budget, context: SearchContext, view: ConfigView) -> str | None:
     """The reason why the config's epoch cannot end within the budget's time, even if each of its units began
     at once; ``None`` if it can."""
+    if budget.seconds is budget.until is budget.cost is None:  # it is asked of each config at each decision
+        return None
     if context.usage.began is None or is_trained(view, context):
         return None
     ends, bound = min((end, bound) for bound, end in budget_ends(budget, context).items())

@@ -25,7 +25,6 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import AshaSearch, HyperbandSearch
 from cerebro_elastic.search.criterion import Criterion, Resource, ranked
 from cerebro_elastic.search.procedure import MedianStopping, Procedure, at_rest
-from cerebro_elastic.search.race import Race
 from cerebro_elastic.search.sampling import make_sampler
 from cerebro_elastic.system.words import counted
 
@@ -245,7 +244,7 @@ def why_not_longer(search: Search, recipe: Recipe, context: SearchContext, epoch
             f"method {method} puts its rungs at {_rungs(before)}, and would put them at {_rungs(after)} for "
             f"{counted(epochs, 'epoch')}: its brackets would have other sizes, and other configs would go on"
         )
-    if type(search) in (Procedure, MedianStopping, Race):
+    if type(search) in (Procedure, MedianStopping):
         return None
     return (
         f"method {method} decides by the number of epochs: in a longer run it would have stopped, changed or "

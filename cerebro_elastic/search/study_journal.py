@@ -3,7 +3,7 @@ and afterwards. The journal's operations are derived from the events; nothing el
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +13,9 @@ from optuna.storages.journal import BaseJournalBackend, JournalStorage
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
-from cerebro_elastic.core.decisions.decide import observe
+from cerebro_elastic.core.decisions.decide import seen
+from cerebro_elastic.core.history.keys import named_in
+from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.best import epoch_ends
 from cerebro_elastic.core.model.configs import Status
@@ -26,23 +28,25 @@ from cerebro_elastic.search.criterion import Criterion, criteria_of
 from cerebro_elastic.search.optunas import Space, trial_of
 
 
-def study_of(recipe: Recipe, run: str, events: Callable[[], Sequence[Event]]) -> optuna.Study:
-    """The run as a study of the same name. At each look it shows the present ``events``."""
-    return optuna.load_study(study_name=run, storage=JournalStorage(HistoryJournal(recipe, run, events)))
+def study_of(recipe: Recipe, run: str, new_events: Callable[[], Iterable[Event]]) -> optuna.Study:
+    """The run as a study of the same name. At each look it takes in the ``new_events``: those since the last
+    call."""
+    return optuna.load_study(study_name=run, storage=JournalStorage(HistoryJournal(recipe, run, new_events)))
 
 
 class HistoryJournal(BaseJournalBackend):
     """The journal. It is read, never written."""
 
-    def __init__(self, recipe: Recipe, run: str, events: Callable[[], Sequence[Event]]) -> None:
-        self._recipe = recipe
+    def __init__(self, recipe: Recipe, run: str, new_events: Callable[[], Iterable[Event]]) -> None:
         self._run = run
-        self._events = events
+        self._new_events = new_events
+        self._operations = _Operations(recipe, run)
+        self._logs: list[dict[str, Any]] = []
 
     def read_logs(self, log_number_from: int) -> Iterable[dict[str, Any]]:
-        operations = _Operations(self._recipe, self._run)
-        logs = [operation for event in self._events() for operation in operations.of(event)]
-        return [{"worker_id": "history", **operation} for operation in logs[log_number_from:]]
+        for event in self._new_events():
+            self._logs += ({"worker_id": "history", **each} for each in self._operations.of(event))
+        return self._logs[log_number_from:]
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Refused: a run's history is written by the run alone."""
@@ -79,8 +83,12 @@ class _Operations:
         if not opened:
             directions = [_direction(criterion) for criterion in self._criteria]
             yield _op(JournalOperation.CREATE_STUDY, study_name=self._run, directions=directions)
-        for view in observe(state, plan).configs:
-            yield from self._changes(view)
+        of_some = any(named_in(event))
+        configs: Iterable[str] = (
+            named_in(event)[0] if of_some else (each.id for each in in_order(state.configs.values()))
+        )
+        for name in dict.fromkeys(state.configs[config].seen_as for config in configs):
+            yield from self._changes(seen(state, plan, name))
 
     def _changes(self, view: ConfigView) -> Iterator[dict[str, Any]]:
         name = view.config

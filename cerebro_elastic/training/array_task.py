@@ -24,7 +24,7 @@ from cerebro_elastic.training.hparams import BUDGET, Taker, Takers, budget_of
 from cerebro_elastic.training.metrics import not_finite
 from cerebro_elastic.training.process_settings import Moved, Setting, borrowed
 from cerebro_elastic.training.task import ModelValues, Stopped, UnitJob, UnitResult
-from cerebro_elastic.training.test_metrics import evaluated, measured_alone, row_by_row, values_for_race
+from cerebro_elastic.training.test_metrics import evaluated, measured_alone, row_by_row
 from cerebro_elastic.training.user_objects import UserGlobals
 
 
@@ -173,12 +173,7 @@ class ArrayTask(ABC):
             Moved(self.settings).put(job.state)
             learner = self._begun(job)
             metrics = self._measured(learner, job, [job.partition])
-            alone = self._alone(learner, job) if job.row_metric else {}
-        return evaluated(job, metrics, values_for_race(job, metrics, alone))
-
-    def why_no_rows(self, metric: str) -> str | None:
-        del metric  # only a unit knows which metrics there are
-        return None if self.evaluates else "it does not validate: give it an `eval_fn`"
+        return evaluated(job, metrics)
 
     def measure_test(self, job: UnitJob) -> ModelValues:
         if not self.evaluates or job.state is None:
@@ -188,7 +183,7 @@ class ArrayTask(ABC):
             Moved(self.settings).put(job.state)
             learner = self._begun(job)
             metrics = self._measured(learner, job, [job.partition], "test")
-            return ModelValues(metrics, self._alone(learner, job, "test"))
+            return ModelValues(metrics, self._alone(learner, job))
 
     def length_readers(self, jobs: Sequence[UnitJob], rows: Sequence[int], epochs: int) -> Sequence[str]:
         """What of ``describe`` differs, if a function takes ``epochs`` or ``steps``."""
@@ -224,8 +219,8 @@ class ArrayTask(ABC):
         measured = learner.measure(job_batches.natural_batches(job, partitions))
         return {f"{prefix}_{name}": float(value) for name, value in measured.items()}
 
-    def _alone(self, learner: Learner, job: UnitJob, prefix: str = "val") -> dict[str, list[float]]:
+    def _alone(self, learner: Learner, job: UnitJob) -> dict[str, list[float]]:
         """The metrics of each row of the job's partition alone, by name."""
         batches = job_batches.natural_batches(row_by_row(job), [job.partition])
         values = measured_alone(learner.measure, batches)
-        return {f"{prefix}_{name}": each for name, each in values.items()}
+        return {f"test_{name}": each for name, each in values.items()}

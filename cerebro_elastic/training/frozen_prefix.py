@@ -39,8 +39,10 @@ from cerebro_elastic.training.task import UnitJob
 
 CHUNK = 64
 """The number of rows that the prefix gets at once. Kept features, and results, depend on it."""
-_SAMPLE = 2
-"""The number of rows that are computed once more, without the others of their chunk."""
+_SAMPLES = (1, 3, 7)
+"""How many rows of a chunk, at random places, are computed once more, without the others."""
+_AGAIN = 0.1
+"""For which share of the chunks that is done, behind the first one."""
 _CONSTANTS = (type(None), bool, int, float, str)
 
 
@@ -50,6 +52,16 @@ class _Chunk(NamedTuple):
     sums: Sequence[Sums]
     """The sums of the rows that the prefix got, for each of the tensors of a batch that it takes."""
     features: Tree
+
+
+class _Few(NamedTuple):
+    """Some rows of a chunk."""
+
+    batch: Any
+    rows: Index
+    """Where they are in the batch."""
+    places: Index
+    """Where they are in the chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,17 +309,19 @@ class FrozenPrefix:
             with seeded(0):  # whatever draws here leaves the generators as they were
                 batch = self._prepared(loaded)
                 sums = call.sums(batch)
-                few = None if self._checked else self._few(call, number, batch, sums)
+                chance = np.random.default_rng((call.now.partition.index, number))
+                is_tested = not self._checked or chance.random() < _AGAIN
+                few = list(self._few(call, number, batch, sums, chance)) if is_tested else []
                 before = content.state(call.prefix) if few else None
                 chunk = _Chunk(sums, self._evaluated(call, batch))
-                if few is not None:
+                if few:
                     self._check_input(call, batch, sums)
                     self._check_evaluation(call, few, chunk, before)
                     self._checked = True
             kept = records is not None and records.put(number, chunk)
             yield Made(MISSING if kept else chunk, kept)
 
-    def _evaluated(self, call: _Call, batch: Any, rows: slice = slice(None)) -> Tree:
+    def _evaluated(self, call: _Call, batch: Any, rows: Index | slice = slice(None)) -> Tree:
         """What the prefix makes of these rows of a batch, on the CPU."""
 
         def rows_of(value: Any) -> Any:
@@ -337,15 +351,19 @@ class FrozenPrefix:
         self._refuse_gradient(value)
         return value.detach().cpu().contiguous()
 
-    def _few(self, call: _Call, number: int, batch: Any, sums: Sequence[Sums]) -> tuple[Any, slice]:
-        """The last rows of a chunk: a batch of them, or which they are in that of the chunk. Raises
-        ``TaskError`` if alone they are others."""
-        if call.now.loader.workers:
-            return batch, slice(-_SAMPLE, None)
-        rows = _rows_of(call, number)[-_SAMPLE:]
-        few = self._prepared(_maker(call).make(BatchRows(rows, rows)))
-        self._check_sums(call, few, [each[-_SAMPLE:] for each in sums])
-        return few, slice(None)
+    def _few(
+        self, call: _Call, number: int, batch: Any, sums: Sequence[Sums], chance: np.random.Generator
+    ) -> Iterator[_Few]:
+        """Some rows of a chunk without the others. Raises ``TaskError`` if alone they are others."""
+        rows = _rows_of(call, number)
+        for size in _SAMPLES:
+            places = chance.choice(len(rows), min(size, len(rows)), replace=False)
+            if call.now.loader.workers:
+                yield _Few(batch, places, places)
+                continue
+            few = self._prepared(_maker(call).make(BatchRows(rows[places], rows[places])))
+            self._check_sums(call, few, [each[places] for each in sums])
+            yield _Few(few, np.arange(len(places)), places)
 
     def _check_input(self, call: _Call, batch: Any, before: Sequence[Sums]) -> None:
         """Raise ``TaskError`` if computing features of a ``batch`` has written to it."""
@@ -355,17 +373,23 @@ class FrozenPrefix:
                 "let it make a copy, as by `x * 2` instead of `x.mul_(2)`"
             )
 
-    def _check_evaluation(self, call: _Call, few: tuple[Any, slice], chunk: _Chunk, before: object) -> None:
-        """Raise ``TaskError`` if to compute a chunk has drawn or changed something, or if its last rows have
-        other features alone."""
-        alone = self._evaluated(call, *few)
+    def _check_evaluation(self, call: _Call, few: Sequence[_Few], chunk: _Chunk, before: object) -> None:
+        """Raise ``TaskError`` if to compute a chunk has drawn or changed something, or if ``few`` of its rows
+        have other features without the others."""
+        alone = [self._evaluated(call, each.batch, each.rows) for each in few]
         if content.state(call.prefix) != before:
             raise TaskError(
                 f"{self._name} draws random numbers, or keeps something from call to call (an attribute, a "
                 "buffer, a global variable): its features cannot be kept; put that outside of the prefix"
             )
-        pairs = zip(content.leaves_of(chunk.features), content.leaves_of(alone), strict=True)
-        if not all(content.close(beside[-_SAMPLE:], feature) for beside, feature in pairs):
+        pairs = [
+            (beside[each.places], feature)
+            for each, features in zip(few, alone, strict=True)
+            for beside, feature in zip(
+                content.leaves_of(chunk.features), content.leaves_of(features), strict=True
+            )
+        ]
+        if not all(content.close(beside, feature) for beside, feature in pairs):
             raise TaskError(
                 f"{self._name} makes other features of a row beside other rows: it may not compute across "
                 "the rows of a batch"

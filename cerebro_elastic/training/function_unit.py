@@ -50,13 +50,12 @@ from cerebro_elastic.training.passes import (
     check_per_row,
     refused_by,
     unweighted,
-    values_of_rows,
     weighted,
 )
 from cerebro_elastic.training.rebuild import rebuild
 from cerebro_elastic.training.structure import ModelOutline, ModelStructure, outline, without_uninitialized
 from cerebro_elastic.training.task import Observe, Stopped, TaskState, UnitJob
-from cerebro_elastic.training.test_metrics import check_mean_over_rows, measured_alone, row_by_row
+from cerebro_elastic.training.test_metrics import measured_alone, row_by_row
 from cerebro_elastic.training.user_functions import UserFunctions, step_scheduler
 
 _PLAIN_STEPS = ("single", "ddp", "fsdp")
@@ -120,8 +119,6 @@ class FunctionUnit:
         self._trained: tuple[str, ...] = ()
         self.untrained: Mapping[str, Still] = {}
         """The tensors of the model that get no gradient, as the unit finds them."""
-        self.row_values: list[float] = []
-        """The values of ``UnitJob.row_metric`` in the last validation, by row."""
         self._model: nn.Module
         self._built: ModelStructure
         self._undivided: ModelOutline
@@ -253,7 +250,6 @@ class FunctionUnit:
         assert self._user.loss is not None
         losses = self._losses(self._user.loss)
         means = {name: Mean() for name in ("loss", *measures)}
-        raced = self._job.row_metric.removeprefix("val_")
         for batch, count in zip(batches, rows, strict=True):
             share = self._parallelism.portion(count).share
             x, y, loss_of, loss_share = losses(batch, share)
@@ -263,12 +259,7 @@ class FunctionUnit:
                 **{name: (each, share) for name, each in measures.items()},
             }
             for name, (measure, part) in weighed.items():
-                value = measure(output, y)
-                means[name].add(value * part, count)
-                if name == raced:
-                    of_rows = values_of_rows(measures.get(name, self._user.loss), output, y, count)
-                    check_mean_over_rows(self._job.row_metric, of_rows, float(value))
-                    self.row_values += of_rows
+                means[name].add(measure(output, y) * part, count)
         return {name: mean.value for name, mean in means.items()}
 
     def state(self, *, whole: bool) -> TaskState:

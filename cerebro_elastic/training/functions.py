@@ -23,7 +23,7 @@ from torch import nn
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Strategy
-from cerebro_elastic.errors import TaskError, did_you_mean
+from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training import job_batches, prefix_content
 from cerebro_elastic.training.equality import is_plain, value_differences
@@ -90,19 +90,6 @@ class FunctionTask(Observed):
         ]
         if all(refusals):
             raise TaskError(str(refusals[0]))
-
-    def why_no_rows(self, metric: str) -> str | None:
-        user, name = self._user, metric.removeprefix("val_")
-        if user.eval_fn is not None:
-            return (
-                "an eval_fn gives metrics of all rows together: leave it out, and name `loss` and `metrics`"
-            )
-        measures = {**({"loss": user.loss} if user.loss is not None else {}), **user.measures}
-        if name not in measures:
-            return did_you_mean(metric, [f"val_{measure}" for measure in measures])
-        if hasattr(measures[name], "items"):
-            return "it is a mean over the items of rows, such as tokens, and not over rows"
-        return None
 
     @property
     def evaluates(self) -> bool:
@@ -182,8 +169,7 @@ class FunctionTask(Observed):
             raise TaskError(f"{job.unit}: to evaluate, a task needs `loss` or `eval_fn`, and a trained state")
         with begun(self._section, self._user, job, self._observe) as unit:
             metrics = unit.validate([job.partition])
-            values = unit.row_values
-        return evaluated(job, metrics, values)
+        return evaluated(job, metrics)
 
     def measure_test(self, job: UnitJob) -> ModelValues:
         if not self.evaluates or job.state is None:

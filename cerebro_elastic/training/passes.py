@@ -24,7 +24,6 @@ from cerebro_elastic.system import arguments
 from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.parallel.base import Parallelism, Stepwise
 from cerebro_elastic.training.parallel.collectives import ranks
-from cerebro_elastic.training.parallel.data_parallel import mapped
 from cerebro_elastic.training.parallel.replicated import Single
 from cerebro_elastic.training.task import LossWeights
 
@@ -98,25 +97,6 @@ class Mean:
     def value(self) -> float:
         """The mean over all ranks. Every rank must read it; there must be a row."""
         return collectives.total(self.total) / self.rows
-
-
-def values_of_rows(measure: BatchMean, output: Any, target: Any, rows: int) -> list[float]:
-    """The value of ``measure`` for each of the ``rows``: all at once where it has ``reduction``, as torch's
-    losses do, else by batches of one row."""
-    if "reduction" in (arguments.accepted(measure) or ()):
-        each = measure(output, target, reduction="none")  # type: ignore[call-arg]
-        if each.numel() % rows:
-            raise TaskError(
-                f"a race needs the loss of each of the {rows} rows of a batch, and reduction='none' gives "
-                f"losses of shape {list(each.shape)}: make as many outputs as rows, or take another search"
-            )
-        return list(map(float, each.double().reshape(rows, -1).mean(1).tolist()))
-
-    def row(number: int) -> tuple[Any, Any]:
-        taken = [mapped(tree, lambda _, tensor: tensor[number : number + 1]) for tree in (output, target)]
-        return taken[0], taken[1]
-
-    return [float(measure(*row(number))) for number in range(rows)]
 
 
 def check_per_row(loss: Callable[..., Any] | None) -> None:

@@ -3,14 +3,12 @@ equal as long as it makes the same features. And trees of tensors, as it takes a
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import io
+import os
 import pickle
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,9 +19,10 @@ from torch.nn.utils.parametrize import is_parametrized
 from cerebro_elastic.checkpoint.bases import bytes_of, sha256_of
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.data.reading.row_sums import Sums, row_sums
-from cerebro_elastic.data.user_state import CODE, in_cell, kept_state
+from cerebro_elastic.data.user_code import functions_of, names_in, texts_in, variables_of
+from cerebro_elastic.data.user_state import CODE, kept_state
 from cerebro_elastic.errors import TaskError, did_you_mean
-from cerebro_elastic.registry import is_users, is_users_module
+from cerebro_elastic.registry import is_users
 from cerebro_elastic.system.torch_internals import buffers_of, normalizes, version_of
 from cerebro_elastic.training._torch_internals import CALL_HOOK_TABLES, hooks_of
 from cerebro_elastic.training.parallel.base import WHOLE
@@ -131,9 +130,9 @@ def form(path: str, prefix: nn.Module) -> str:
 
 
 def _read_variables(pickler: _Pickler) -> Iterator[tuple[str, Any]]:
-    """The variables of the user's files, and the attributes of their classes, that the code named by the
-    ``pickler`` names, and the code of theirs that it names: always in the same order. What the caller pickles
-    of them names more code."""
+    """The variables of the user's files and of the environment, and the attributes of their classes, that the
+    code named by the ``pickler`` names, and the code of theirs that it names: always in the same order. What
+    the caller pickles of them names more code."""
     kinds: dict[type, None] = {}
     names, given = set[str](), set[tuple[int, str]]()
     for definition in pickler.code:  # which grows
@@ -142,9 +141,12 @@ def _read_variables(pickler: _Pickler) -> Iterator[tuple[str, Any]]:
             of_users = [kind for kind in definition.__mro__ if is_users(kind)]
             kinds |= dict.fromkeys(of_users)
             members = [item for kind in of_users for item in vars(kind).values()]
-        for function in filter(is_users, (each for member in members for each in _functions(member))):
-            names |= _names(function)
-            for name, value in _named_in(function):
+        for function in filter(is_users, (each for member in members for each in functions_of(member))):
+            names |= names_in(function)
+            yield from ((name, os.environ[name]) for name in sorted(texts_in(function) & os.environ.keys()))
+            for _, name, value in variables_of(function):
+                if isinstance(value, str) and value in os.environ:
+                    yield value, os.environ[value]
                 if isinstance(value, CODE):
                     pickler.follow(value)
                 else:
@@ -160,53 +162,6 @@ def _read_variables(pickler: _Pickler) -> Iterator[tuple[str, Any]]:
                     yield name, value
 
 
-def _functions(value: Any) -> Iterator[FunctionType]:
-    """The functions that run when ``value`` is called, or read as an attribute of its class: itself, and what
-    is behind caches, partial calls and other wrappers."""
-    if isinstance(value, FunctionType):
-        yield value
-    behind = [getattr(value, name) for kind, name in _WRAPPERS.items() if isinstance(value, kind)]
-    for inner in (*behind, getattr(value, "__dict__", {}).get("__wrapped__")):
-        if inner is not None:
-            yield from _functions(inner)
-
-
-_WRAPPERS = {
-    property: "fget",
-    staticmethod: "__func__",
-    classmethod: "__func__",
-    MethodType: "__func__",
-    functools.partial: "func",
-    functools.partialmethod: "func",
-    functools.cached_property: "func",
-}
-"""By kind of object: the attribute with what it runs."""
-
-
-def _names(function: FunctionType) -> set[str]:
-    """What a function, and those inside of it, name besides their own variables."""
-    codes, names = [function.__code__], set[str]()
-    for each in codes:  # which grows
-        names.update(each.co_names)
-        codes += [constant for constant in each.co_consts if isinstance(constant, CodeType)]
-    return names
-
-
-def _named_in(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function has in its closure, and the variables of the user's files that it names."""
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        yield from ((name, item) for item in in_cell(cell))
-    names = _names(function)
-    files = [str(function.__globals__.get("__name__"))]
-    for file in files:  # which grows by the modules that are named
-        if is_users_module(file):
-            for name in sorted(names & vars(sys.modules[file]).keys()):
-                value = vars(sys.modules[file])[name]
-                yield name, value
-                if isinstance(value, ModuleType) and value.__name__ not in files:
-                    files.append(value.__name__)
-
-
 class _Pickler(pickle.Pickler):
     """Writes equal values as equal bytes, whether they are one object or several, and code by its name.
     Parameters and buffers are digested elsewhere."""
@@ -220,7 +175,7 @@ class _Pickler(pickle.Pickler):
 
     def follow(self, value: Any) -> None:
         """Take a class, or what runs functions, among the code."""
-        if (isinstance(value, type) or any(_functions(value))) and not any(value is c for c in self.code):
+        if (isinstance(value, type) or any(functions_of(value))) and not any(value is c for c in self.code):
             self.code.append(value)
 
     def reducer_override(self, value: Any) -> Any:

@@ -1,5 +1,4 @@
-"""A model measured row by row: in a race, and on a test set, to say how far metrics would differ with other
-rows.
+"""A model measured row by row on a test set, to say how far metrics would differ with other rows.
 
 An interval is computed for metrics that are means over rows. A row's value is what the task measures on that
 row alone. If the mean of these values is the metric over all rows, the rows are drawn anew with replacement,
@@ -9,7 +8,6 @@ other metric, such as the area under a curve, gets none. Nothing here imports to
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_elastic.errors import TaskError
 from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.metrics import not_finite
 from cerebro_elastic.training.task import ModelValues, UnitJob, UnitResult
@@ -60,7 +57,7 @@ def measured_alone(
     return values
 
 
-def evaluated(job: UnitJob, metrics: Mapping[str, float], row_values: Sequence[float] = ()) -> UnitResult:
+def evaluated(job: UnitJob, metrics: Mapping[str, float]) -> UnitResult:
     """What an evaluation of the job's partition has found. The state stays as it is."""
     assert job.state is not None
     return UnitResult(
@@ -68,39 +65,8 @@ def evaluated(job: UnitJob, metrics: Mapping[str, float], row_values: Sequence[f
         samples=job.partition.rows,
         batches=job_batches.unit_batches(job),
         metrics=metrics,
-        row_values=row_values,
         not_finite=not_finite(metrics),
     )
-
-
-def values_for_race(
-    job: UnitJob, metrics: Mapping[str, float], alone: Mapping[str, Sequence[float]]
-) -> Sequence[float]:
-    """The value of ``job.row_metric`` for each row, of what rows have ``alone``, in an evaluation with these
-    ``metrics``; none if no race needs them. Raises ``TaskError`` if the metric is no mean over rows."""
-    metric = job.row_metric
-    if not metric:
-        return ()
-    values = alone.get(metric, ())
-    if metric not in metrics or len(values) != job.partition.rows:
-        raise TaskError(
-            f"a race needs {metric} for each validation row: the task measures {', '.join(sorted(metrics))} "
-            f"of all rows, and {', '.join(sorted(alone)) or 'nothing'} of each row alone; take a metric that "
-            "is a mean over rows, such as a loss or an accuracy, or another search"
-        )
-    check_mean_over_rows(metric, values, metrics[metric])
-    return values
-
-
-def check_mean_over_rows(metric: str, values: Sequence[float], batch: float) -> None:
-    """Raise ``TaskError`` unless the ``batch``'s value of the metric is the mean of its rows' ``values``."""
-    mean = math.fsum(values) / len(values)
-    if math.isfinite(batch) and not math.isclose(mean, batch, rel_tol=1e-3, abs_tol=1e-5):
-        raise TaskError(
-            f"{metric} is no mean over rows: of a batch of {len(values)} rows it is {batch:.6g}, and the "
-            f"mean of its values for each row is {mean:.6g}. A race compares configs row by row: take a "
-            "metric that is a mean over rows, such as accuracy, or another search"
-        )
 
 
 def intervals(values: ModelValues, rows: int, seed: int) -> dict[str, tuple[float, float]]:

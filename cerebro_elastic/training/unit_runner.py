@@ -15,7 +15,6 @@ from cerebro_elastic.core.history.lineage import is_newborn
 from cerebro_elastic.core.model.codec import decode, encode
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.origin import values_digest
-from cerebro_elastic.core.model.row_losses import packed
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.manifest import Manifest, Split, check_unchanged
@@ -25,7 +24,6 @@ from cerebro_elastic.data.reading.made_once import MadeBatches
 from cerebro_elastic.data.reading.partition import Partition, unopened
 from cerebro_elastic.errors import RecipeError, TaskError
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.recipes.search import RaceSearch
 from cerebro_elastic.registry import import_object, load, naming_extras
 from cerebro_elastic.system.cache_space import Room
 from cerebro_elastic.training.hparams import bound, dataset_factory, task_hparams
@@ -201,19 +199,7 @@ class UnitRunner:
             stop=stop,
             memory_limit_bytes=memory_limit_bytes,
             made=None if unit.phase is Phase.PROFILE else self._made,
-            row_metric=self.recipe.objective.metric if self._races and unit.phase is Phase.EVALUATE else "",
         )
-
-    def row_losses(self, result: UnitResult) -> str:
-        """The losses of rows as they are recorded; "" if the result has none."""
-        search, objective = self.recipe.search, self.recipe.objective
-        if not result.row_values or not isinstance(search, RaceSearch):
-            return ""
-        return packed(result.row_values, search.range_of(objective.metric), objective.mode)
-
-    @property
-    def _races(self) -> bool:
-        return isinstance(self.recipe.search, RaceSearch)
 
     def _validation(self, config: Config, unit: Unit, beat: Callable[[], None]) -> list[Partition]:
         """Fetched for the unit that validates. In other units a partition knows its size, and is fetched when

@@ -23,6 +23,7 @@ from cerebro_elastic.data.user_state import in_cell
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.registry import is_users, is_users_module
 from cerebro_elastic.training.equality import values_equal
+from cerebro_elastic.training.spoiled import spoil
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic)
 _LARGEST = 1 << 20
@@ -57,6 +58,7 @@ class UserGlobals:
             name for name in {*now, *before} if not values_equal(now.get(name), before.get(name))
         )
         if changed:
+            spoil(changed[0])
             raise TaskError(
                 f"{', '.join(changed[:3])} changed in training: what is kept in a global variable, a class "
                 "or a function does not hop with a config, and all configs of a rank share it; make it in "

@@ -28,6 +28,7 @@ from cerebro_elastic.system.addresses import LOOPBACK
 from cerebro_elastic.system.clock import Clock, SystemClock
 from cerebro_elastic.system.files import private_folder
 from cerebro_elastic.system.listening import own_address
+from cerebro_elastic.training.spoiled import spoiled
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.assignment_watcher import AssignmentWatcher
 from cerebro_elastic.worker.group_rendezvous import RankIdentity, needs_group
@@ -85,7 +86,7 @@ def _serve(
     log: logs.EventLog,
     clock: Clock,
 ) -> bool:
-    """Do unit after unit; whether that ends because the process has grown."""
+    """Do unit after unit; whether that ends because a fresh process is to go on."""
     identity = RankIdentity(env["CEREBRO_NODE"], env["CEREBRO_BOOT"], int(env.get("LOCAL_RANK", "0")))
     ranks, ledger = int(env.get("LOCAL_WORLD_SIZE", "1")), WorkerLedger(record)
     log = log if ranks == 1 else log.bind(local_rank=identity.local_rank)
@@ -141,7 +142,8 @@ def _unit_runner(spec: Spec, env: Mapping[str, str], local_rank: int, beat: Call
 
 
 def _do_units(context: RankContext, assignments: AssignmentWatcher, env: Mapping[str, str]) -> bool:
-    """Do what is assigned until the run ends, the rank is to leave, or the process has grown (``True``)."""
+    """Do what is assigned until the run ends, the rank is to leave, or only a fresh process can go on
+    (``True``): this one has grown, or a unit has changed what cannot be put back."""
     runner, identity = context.unit_runner, context.identity
     leads_node = identity.local_rank == 0
     context.log.info("ready", device=runner.device, threads=runner.recipe.node.threads)
@@ -151,8 +153,11 @@ def _do_units(context: RankContext, assignments: AssignmentWatcher, env: Mapping
     growth = Growth(runner.device, env)
     while (attempt := assignments.next()) is not None:
         perform(context, attempt, assignments.registered)
-        if growth.too_much(context.writer.saving_bytes):
-            context.log.info("starting anew: memory has grown")
+        why = "a unit has changed what cannot be put back" if spoiled() else None
+        if why is None and growth.too_much(context.writer.saving_bytes):
+            why = "memory has grown"
+        if why is not None:
+            context.log.info(f"starting anew: {why}")
             return True
     if not context.leaving.asked:
         runner.forget_batches()

@@ -152,7 +152,6 @@ def train_attempt(
         batches_shared=job.data_use.taken,
         data_seconds=job.data_use.waited_seconds,
         resources=resources,
-        row_losses=runner.row_losses(result),
     )
     return TrainedUnit(
         visit,

@@ -33,9 +33,7 @@ from cerebro_elastic.extending.tasks import (
     evaluated,
     job_batches,
     named_as_test,
-    row_by_row,
     select_arguments,
-    values_for_race,
 )
 from cerebro_lightning import refusals
 from cerebro_lightning.distributed import DistributedStrategy, ShardedStrategy
@@ -240,17 +238,11 @@ class LightningTask:
         device = torch.device(job.device)
         with self._in_unit(device):
             metrics = self._measured(job, loader_of_rows(job), device, "validate", Unchanged())
-            single = loader_of_rows(row_by_row(job)) if job.row_metric else None
-            alone = self._alone(job, single, device, "validate")
-        return evaluated(job, metrics, values_for_race(job, metrics, alone))
+        return evaluated(job, metrics)
 
     @property
     def evaluates(self) -> bool:
         return is_overridden("validation_step", self._class, pl.LightningModule)
-
-    def why_no_rows(self, metric: str) -> str | None:
-        del metric  # only a unit knows what the module logs
-        return None if self.evaluates else f"{self._class.__name__} has no validation_step"
 
     def why_not_apart(self, hparams: HParams, strategies: Sequence[Strategy]) -> str | None:
         if any(strategy.ranks > 1 for strategy in strategies):

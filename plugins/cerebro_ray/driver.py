@@ -65,7 +65,7 @@ def run(
     epochs: int | None = None,
     checkpoints: str | None = None,
     grace: float = GRACE,
-    reuse: bool | str = True,
+    reuse: bool | str = False,
     verbose: bool = False,
     watcher: Watcher | None = None,
 ) -> RunResult:
@@ -132,7 +132,7 @@ def run(
             watcher.say(f"etcd of run {run_id} is {endpoints}: cerebro status {run_id} --etcd {endpoints}")
             options = ["--etcd", endpoints, "--hosts", str(size), "--nodes", str(nodes)]
             options += ["--grace", f"{grace:g}", *_words(replaced), *(["--verbose"] if verbose else [])]
-            options += ["--reuse", reuse] if isinstance(reuse, str) else ["--no-reuse"] * (not reuse)
+            options += ["--reuse-from", reuse] if isinstance(reuse, str) else ["--reuse"] * reuse
             command = HostCommand(
                 recipe=_named(recipe, folder), run=run_id, home=str(place), options=options, env=_env(store)
             )

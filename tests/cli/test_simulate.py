@@ -60,16 +60,6 @@ def test_a_report(simulate: Cerebro, project: Path) -> None:
     assert "node-1" in (project / "page.html").read_text()
 
 
-def test_a_gantt_chart(simulate: Cerebro, project: Path) -> None:
-    said = simulate("--nodes", "2", "--gantt", "chart.png")
-    assert said.code == 0, said.err
-    assert "Gantt chart: chart.png" in said.out
-    assert (project / "chart.png").read_bytes().startswith(b"\x89PNG")
-    said = simulate("--nodes", "2", "--gantt", "/proc/nowhere/chart.png")
-    assert said.code == 1
-    assert "cannot write the Gantt chart /proc/nowhere/chart.png" in said.err
-
-
 @pytest.mark.parametrize(
     ("faults", "message"),
     [

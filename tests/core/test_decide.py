@@ -187,6 +187,10 @@ def test_a_failure_quarantines_once_and_after_release_one_more_suffices() -> Non
     assert asides(failing(times=2, quarantined_for={"a": 11})) == [60.0], "on probation"
     assert asides(failing(quarantined=True)) == []
     assert asides(failing(node="gone")) == []
+    full = failing(FailureKind.DISK_FULL, times=1)
+    assert asides(full) == [60.0]
+    started_again = {**full.nodes, "a": replace(full.nodes["a"], registration=16)}
+    assert asides(replace(full, nodes=started_again)) == [], "its disk may have been freed since"
     busy = {"a": Attempt(UNIT, "a", registration=1, config_revision=9, token=19)}
     assert asides(failing(attempts=busy)) == [], "it is judged when it is idle"
 

@@ -215,4 +215,5 @@ def test_for_optuna_it_is_a_new_trial() -> None:
 
 
 def study(world: World) -> optuna.Study:
-    return study_of(recipe(method="random", num=2), "r", world.trace)  # type: ignore[arg-type]
+    events = iter(world.trace())
+    return study_of(recipe(method="random", num=2), "r", lambda: events)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@ memory, and one node does all its units."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,14 @@ from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.results.test_set import measure_winner
 from cerebro_elastic.runs.reusable import read_reusable
 from cerebro_elastic.runs.start.prepare_run import write_spec
+from cerebro_elastic.runs.start.project import Project, keep_project, look
 from cerebro_elastic.runs.start.reuse import Reuse, find
 from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.runs.versions import on_record
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.system.clock import SystemClock
 from cerebro_elastic.system.logs import EventLog
-from cerebro_elastic.system.source_code import code_digest, read_by
+from cerebro_elastic.system.source_code import code_digest
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.group_rendezvous import RankIdentity
 from cerebro_elastic.worker.leaving import Leaving
@@ -95,16 +97,19 @@ def opened(
         data=data,
         data_digest=manifest.digest,
         root=str(home),
-        code={
-            "a_recorded_model.py": code_digest(home / "a_recorded_model.py"),
-            **dict(read_by([home / "a_recorded_model.py"], home)),
-        },
+        code={"a_recorded_model.py": code_digest(home / "a_recorded_model.py")},
         storage=str(folder.path),
         version="0",
     )
-    spec, _ = find(spec, recipe, folder, reuse)
+    spec, _ = find(spec, recipe, keep_project(folder, recipe, spec.code), folder, reuse)
     write_spec(folder, spec)
     return spec
+
+
+def project_of(home: Path) -> Project:
+    """The project of the runs in a home."""
+    recipe = load_recipe({**RECIPE, "data": {"url": "data"}}, root=home)
+    return look(recipe, RunFolder(home / "runs" / "new"), {"a_recorded_model.py"}, os.environ)
 
 
 def record(home: Path, run: str = "recorded", **opening: Any) -> RunResult:

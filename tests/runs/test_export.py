@@ -15,10 +15,11 @@ from safetensors.torch import load_file
 from cerebro_elastic import RunResult
 from cerebro_elastic.core.model.events import RunEnded
 from cerebro_elastic.core.model.units import CheckpointRef
-from cerebro_elastic.errors import DamagedCheckpoint, RunError
+from cerebro_elastic.errors import DamagedCheckpoint, RunError, StorageError
 from cerebro_elastic.runs.results.export import export
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import load_picked
+from cerebro_elastic.system.files import Place, locate, read, sizes
 
 pytestmark = pytest.mark.cluster
 
@@ -73,6 +74,19 @@ def test_a_folder_that_holds_something_is_left_alone(finished: RunResult, model:
         export(finished, model, "c0000")
     assert sorted(model.iterdir()) == before
     assert [path.name for path in model.parent.iterdir()] == ["best"]
+
+
+@pytest.mark.usefixtures("s3")
+def test_a_model_may_go_to_a_url(finished: RunResult, model: Path) -> None:
+    url = "s3://bucket/models/best"
+    export(finished, url)
+    written = {path.rpartition("/")[2]: read(Place(locate(url).fs, path)) for path in sizes(locate(url))}
+    assert written.keys() == {path.name for path in model.iterdir()}
+    assert written["model.safetensors"] == (model / "model.safetensors").read_bytes()
+    with pytest.raises(RunError, match="s3://bucket/models/best is not empty"):
+        export(finished, url)
+    with pytest.raises(StorageError, match="more slashes behind its protocol: s3://bucket/n"):
+        export(finished, Path("s3://bucket/n"))
 
 
 def test_an_unknown_config_is_reported_by_name(finished: RunResult, tmp_path: Path) -> None:

@@ -106,6 +106,15 @@ def test_what_only_some_configs_cannot_do_is_a_note(killed: bool, tmp_path: Path
     assert note.endswith("in the first batches of width=5")
 
 
+def test_a_search_ends_only_if_none_of_its_configs_can_be_trained(tmp_path: Path) -> None:
+    """The first ones that are tried are those of width 5, 6 and 7."""
+    notes = checked(tmp_path, "one_width", widths=[5, 6, 7, 8, 9, 4])
+    assert [note.rpartition(" ")[2] for note in notes[:3]] == ["width=5", "width=6", "width=7"]
+    assert notes[3:] == ("2 other configs cannot be trained, either; the run says why",)
+    with pytest.raises(TaskError, match=r"of width=5, and of 4 other configs\. Nothing was started"):
+        checked(tmp_path, "no_width", widths=[5, 6, 7, 8, 9])
+
+
 def test_a_module_that_trains_nothing_is_noted_and_one_that_trains_is_not(tmp_path: Path) -> None:
     (note,) = checked(tmp_path, "an_idle_net", task={"args": {"lr": 0.0}, "optimizer": "AdamW"})
     assert note.startswith("no weight has changed in the first batches of width=4: ")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.core.model.run import Plan, Spec
-from cerebro_elastic.errors import DiskFull, FolderInUse
+from cerebro_elastic.errors import CerebroError, DiskFull, FolderInUse
 from cerebro_elastic.runs.folder import etcd_folder, find_run, home_of, run_folder
 from cerebro_elastic.runs.start.join import own_folder
 from cerebro_elastic.runs.start.prepare_run import write_spec
@@ -114,6 +114,9 @@ def test_the_folder_of_runs_is_found_alike_wherever_it_is_named(
     monkeypatch.setenv("CEREBRO_HOME", "~/usual")
     assert home_of() == tmp_path / "usual"
     assert home_of("~/given") == home_of(Path("~/given")) == tmp_path / "given"
+    for url in ("s3://bucket/runs", Path("s3://bucket/runs")):
+        with pytest.raises(CerebroError, match="s3://bucket/runs"):
+            home_of(url)
     assert etcd_folder("r", "~/given") == tmp_path / "given" / "r.etcd"
     with own_folder(SPEC, "one", "~/given") as folder:
         write_spec(folder, SPEC)

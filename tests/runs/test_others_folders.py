@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from cerebro_elastic.front_end.live_page.access import kept_token
 from cerebro_elastic.runs.attach import store_of
 from cerebro_elastic.runs.folder import RunFolder, find_run
 from cerebro_elastic.runs.results.result import RunResult, check_here
+from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.host import host
 from cerebro_elastic.runs.start.prepare_run import write_spec
@@ -96,6 +98,34 @@ def test_the_record_of_another_user_can_be_read_if_it_is_shared(folder: RunFolde
     assert (run.spec, now.state.plan, now.live) == (SPEC, PLAN, False), (
         "its etcd gets no login of this user's"
     )
+
+
+PLANTED = {**RECIPE, "search": {"space": {"lr": [0.1, 0.2]}, "constraints": ["planted:holds"]}}
+
+
+@pytest.mark.parametrize("whose", ["theirs", "with their project", "a copy", "own"])
+@ONLY_ROOT
+@pytest.mark.usefixtures("imports_as_found")
+def test_reading_a_run_of_others_calls_no_function_of_theirs(
+    whose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, folder, original = tmp_path / "project", RunFolder(tmp_path / "r"), tmp_path / "original"
+    project.mkdir()
+    original.mkdir()
+    (project / "planted.py").write_text("open('called', 'w')\ndef holds(lr): return True\n")
+    storage = str(folder.path) if whose != "a copy" else str(original)
+    with folder.locked():
+        write_spec(folder, replace(SPEC, recipe=PLANTED, root=str(project), storage=storage))
+        Journal(folder.history).append([RunOpened(1, PLAN)])
+    if whose == "theirs":
+        give_away(folder.path)
+    if whose == "with their project":
+        os.chown(project, OTHER, OTHER)
+    monkeypatch.chdir(tmp_path)
+    notes: list[str] = []
+    verify(RunResult(folder), say=notes.append)
+    refused = any("its decisions were not made again: " in note for note in notes)
+    assert (refused, (tmp_path / "called").exists()) == (whose != "own", whose == "own")
 
 
 @ONLY_ROOT

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 import recorded_run
-from recorded_run import MODEL, RECIPE, opened, record
+from recorded_run import MODEL, opened, project_of, record
 
 from cerebro_elastic import RunResult, checkpoint
 from cerebro_elastic.core.model.reuse import Reusable
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, StorageError
-from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs import versions
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.replay import replay
@@ -286,7 +285,7 @@ def test_a_run_that_goes_on_or_was_made_by_other_versions_is_not_taken(
             Reusable(why_not={"a": ("x", "y", "z"), "b": ("torch 1, now 2",)}),
             "not from run b: torch 1, now 2",
         ),
-        (Reusable(why_not={"a": ("x",)}, equal=("b",)), "no earlier run with the same code"),
+        (Reusable(why_not={"a": ("x",)}, equal=("b",)), "no earlier run with the same project"),
         (Reusable(equal=("b",), lacking={"here": "run b, c0001: 8 units"}), "run b, c0001: 8 units"),
         (Reusable({"here": ()}, equal=("b",)), "no node here is of the kind"),
     ],
@@ -300,57 +299,46 @@ def test_a_run_that_is_not_there_is_refused_with_those_that_are(home: Path) -> N
         opened(home, "again", reuse="recorde")
 
 
-def test_what_code_reads_from_outside_counts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Variables and files that it names are compared; where it does not say what it reads, a person has to
-    name the run."""
-    reading = (
-        "import os\nSIZE, NAME = os.getenv('SIZE'), 'size.txt'\nROWS = open('size.txt').read()\n" + MODEL
-    )
-    hidden = f"{reading}\nROWS = open(NAME).read()\n"
+def test_a_run_that_is_not_asked_to_takes_nothing_and_says_what_there_is(
+    home: Path, first: RunResult
+) -> None:
+    recipe, folder = first.recipe, RunFolder(home / "runs" / "new")
+    project = project_of(home)
+    asked = reuse.find(replace(first.spec, storage=str(folder.path)), recipe, project, folder, False)
+    assert asked[0].reuse == ""
+    assert "8 of 8 units stand in the run recorded if nothing but the recipe has changed" in asked[1]
+    assert not folder.path.exists(), "nothing was linked"
+
+
+def test_the_environment_asks_for_reuse_by_on_alone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = {}
+    for word in ("on", "off", ""):
+        monkeypatch.setenv(reuse.VARIABLE, word)
+        looked[word] = reuse.looks(False, RunFolder(home / "runs" / "new"))
+    assert looked == {"on": True, "off": False, "": False}
+    monkeypatch.setenv(reuse.VARIABLE, "yes")
+    with pytest.raises(RunError, match="CEREBRO_REUSE is 'yes': choices: on, off"):
+        reuse.looks(False, RunFolder(home / "runs" / "new"))
+
+
+def test_a_file_or_a_variable_of_the_project_that_changed_is_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = "import os\nSIZE = os.getenv('SIZE')\n" + MODEL
     (home / "size.txt").write_text("4")
     shutil.rmtree(home / "runs" / "recorded")
-    short: dict[str, Any] = {"model": hidden, "epochs": 1, "search": {"space": {"lr": [0.1]}}}
+    short: dict[str, Any] = {"model": reading, "epochs": 1, "search": {"space": {"lr": [0.1]}}}
     record(home, **short)
-    taken, why = found(home, **short)
-    assert (taken, "a_recorded_model.py reads or runs what cannot be seen there" in why) == (0, True)
-    assert found(home, **short, reuse="recorded") == (2, "")
+    assert found(home, **short) == (2, "")
     monkeypatch.setenv("SIZE", "5")
-    with pytest.raises(RunError, match=r"the environment variable SIZE, which the code reads, has changed"):
+    with pytest.raises(RunError, match="the environment variable SIZE is new"):
         opened(home, "variable", **short, reuse="recorded")
     monkeypatch.delenv("SIZE")
     (home / "size.txt").write_text("5")
-    with pytest.raises(RunError, match=r"the file size.txt, which the code reads, has changed"):
+    with pytest.raises(RunError, match=r"size\.txt has changed"):
         opened(home, "file", **short, reuse="recorded")
-    (home / "size.txt").unlink()
-    assert "a_recorded_model.py reads 'size.txt', which is no file here" in found(home, **short)[1]
-
-
-READING = "def {}(name):\n    return open(name)\n"
-
-
-@pytest.mark.parametrize(
-    ("task_file", "batches", "doubtful"),
-    [
-        ("import a_table\n" + READING.format("model"), {}, ["a_net.py"]),
-        ("", {}, []),
-        ("import a_table\n", {}, ["a_table.py"]),
-        ("", {"transform": "a_table:another"}, ["a_table.py"]),
-        ("", {"augment": {"x": "a_table:another"}}, ["a_table.py"]),
-    ],
-)
-def test_what_functions_that_yield_the_data_read_is_in_the_digest_of_the_data(
-    task_file: str, batches: dict[str, Any], doubtful: list[str], home: Path, first: RunResult
-) -> None:
-    """Unless the code that trains imports their file, or batches are made by it: then what else is in it
-    counts."""
-    sources = {"source": "a_net:train", "valid": "a_net:valid", "test": "a_table:held_out", **batches}
-    (home / "a_net.py").write_text(task_file + READING.format("train") + READING.format("valid"))
-    (home / "a_table.py").write_text(READING.format("held_out") + READING.format("another"))
-    recipe = load_recipe(
-        {**RECIPE, "task": {**RECIPE["task"], "model_fn": "a_net:model"}, "data": sources}, root=home
-    )
-    spec = replace(first.spec, recipe=recipe.resolved(), code={"a_net.py": "", "a_table.py": ""})
-    assert [text.split()[0] for text in reuse._doubts(spec, recipe)][:1] == doubtful
+    (home / "runs" / "recorded" / "project.json").unlink()
+    assert "its project is not known" in found(home, **short)[1]
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,14 @@ from s3fs import S3FileSystem
 
 from cerebro_elastic.data.manifest import is_prepared, read_manifest
 from cerebro_elastic.errors import CerebroError, DataError, RecipeError, StorageError
-from cerebro_elastic.runs.start.preflight import check_writable
+from cerebro_elastic.runs.start.preflight import find_probe, write_probe
 from cerebro_elastic.system.files import locate, sizes
+from cerebro_elastic.system.subprocess_call import call_in_fork
 from support.proxy import Bad, BadProxy
 
 USES = {
     "data": lambda url: read_manifest(f"{url}/data"),
-    "checkpoints": check_writable,
+    "checkpoints": write_probe,
     "prepare": lambda url: is_prepared(locate(f"{url}/new")),
 }
 
@@ -80,10 +81,16 @@ def test_a_bucket_that_is_not_there(
 @pytest.mark.usefixtures("s3")
 def test_writable_storage_is_left_unchanged(tmp_path: Path) -> None:
     for url in ("s3://bucket/checkpoints", str(tmp_path / "checkpoints")):
-        check_writable(url)
+        find_probe(url, write_probe(url))
         assert sizes(locate(url)) == {}
+
+
+def test_what_other_processes_do_not_see_keeps_no_checkpoints() -> None:
+    name = call_in_fork(lambda: {"name": write_probe("memory://checkpoints")}, 60.0)["name"]
+    with pytest.raises(RecipeError, match="cannot be kept in memory://checkpoints: a process does not see"):
+        find_probe("memory://checkpoints", name)
 
 
 def test_a_folder_that_may_not_be_written() -> None:
     with pytest.raises(CerebroError, match=r"/proc/nowhere"):
-        check_writable("/proc/nowhere")
+        write_probe("/proc/nowhere")

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 
 from cerebro_elastic.core.model.interfaces import Policy, SchedulingContext
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.scheduling.exact import Exact
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining, Randomized
 from cerebro_elastic.scheduling.look_ahead import Auto, MonteCarlo, Target, VectorRearrangement
 from cerebro_elastic.testing.policy_contract import check_policy, scheduling_contexts
+from cerebro_planner.policy import Exact
 
 
 @pytest.mark.parametrize(

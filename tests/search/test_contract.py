@@ -27,7 +27,6 @@ CASES: dict[str, dict[str, Any]] = {
     "nsga2": {"num": 8, "options": {"population_size": 3}},
     "tune": {"num": 8, "options": {"searcher": "hyperopt", "n_initial_points": 3}},
     "median": {"num": 8, "n_startup_trials": 2},
-    "race": {"num": 8, "bounds": [0, 1]},
     "asha": {"num": 20},
     "asha in units": {"method": "asha", "num": 27, "resource": "units", "metric": "train_loss"},
     "asha by tpe": {"method": "asha", "num": 12, "sampler": "tpe", "options": {"n_startup_trials": 3}},

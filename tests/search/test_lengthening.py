@@ -24,7 +24,6 @@ SEARCHES: dict[str, tuple[dict[str, Any], int, str | None, str | None]] = {
     "grid": ({"method": "grid", "space": {"lr": [0.1, 0.2]}}, 27, None, "every point of its space"),
     "random": ({"method": "random", "num": 4}, 27, None, None),
     "median": ({"method": "median", "num": 4}, 27, None, None),
-    "race": ({"method": "race", "num": 4, "bounds": [0, 1]}, 27, None, "groups of a fixed size"),
     "tpe": ({"method": "tpe", "num": 4}, 27, None, None),
     "asha": ({"method": "asha", "num": 27}, 27, None, None),
     "hyperband": ({"method": "hyperband"}, 27, "rungs at 1-3, 3, none", "groups of a fixed size"),

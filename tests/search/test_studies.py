@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import optuna
@@ -77,25 +77,36 @@ def history(losses: dict[str, Sequence[float]]) -> list[Event]:
     return [*events, RunEnded(len(events) + 1, "finished")]
 
 
+def at_once(recipe: Recipe, events: Iterable[Event]) -> optuna.Study:
+    """The study of all events."""
+    rest = iter(events)
+    return study_of(recipe, "r", lambda: rest)
+
+
+def watched(recipe: Recipe, events: Sequence[Event]) -> optuna.Study:
+    """The study of all events, looked at after each."""
+    new: list[Event] = [events[0]]
+    study = study_of(recipe, "r", lambda: [new.pop() for _ in new[:]])
+    for event in events[1:]:
+        new.append(event)
+        study.get_trials()
+    return study
+
+
 def test_a_history_is_a_study_at_every_moment() -> None:
     events = history({"c0000": [3.0, 2.0], "c0001": [1.0], "c0002": [math.nan, math.nan]})
-    seen: list[Event] = []
-    seen.append(events[0])
-    study = study_of(recipe(), "r", lambda: seen)
-    for event in events[1:]:
-        seen.append(event)
-        study.get_trials()
+    study = watched(recipe(), events)
     states = [trial.state for trial in study.trials]
     assert states == [TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL]
     assert study.best_value == 2.0
     assert study.best_trial.user_attrs["config"] == "c0000"
     assert study.trials[0].intermediate_values == {1: 3.0, 2: 2.0}
     assert study.trials[0].params == {"lr": 0.1, "act": "a"}
-    afresh = study_of(recipe(), "r", lambda: seen)
+    afresh = at_once(recipe(), events)
     assert [(t.state, t.values, t.params) for t in afresh.trials] == [
         (t.state, t.values, t.params) for t in study.trials
     ]
-    read = study_of(recipe(), "r", lambda: [StateRead(9, _folded(events))])
+    read = at_once(recipe(), [StateRead(9, _folded(events))])
     assert [trial.state for trial in read.trials] == states
     with pytest.raises(SearchError, match=r"copy it with optuna\.copy_study"):
         study.set_user_attr("a", 1)
@@ -107,11 +118,7 @@ def test_a_study_has_the_mean_over_all_seeds_of_a_config() -> None:
     seeded = load_recipe({**given, "epochs": 2, "search": search, "repeats": {"min": 1, "max": 3}})
     plan = plan_of(seeded, "r", 1, 1)
     done = simulate_plan(seeded, plan, Times(usual=10.0), toy_curves(seeded, plan))
-    seen: list[Event] = [*done.events[:1]]
-    study = study_of(seeded, "r", lambda: seen)
-    for event in done.events[1:]:
-        seen.append(event)
-        study.get_trials()
+    study = watched(seeded, done.events)
     rows = {row.config: row for row in leaderboard(RunView(done.events), seeded.objective)}
     assert [len(row.scores) for row in rows.values()] == [3, 3]
     for trial in study.trials:
@@ -134,7 +141,7 @@ def test_a_users_study_becomes_a_section_and_gets_its_trials() -> None:
     assert is_study(study)
     assert not is_study({"method": "tpe"})
     assert section_of(study, LOSS) == {"method": "tpe", "enqueue": [{"lr": 0.5, "act": "b"}]}
-    tell(study, study_of(recipe(), "r", lambda: history({"c0000": [3.0, 2.0]})))
+    tell(study, at_once(recipe(), history({"c0000": [3.0, 2.0]})))
     assert [trial.state for trial in study.trials] == [TrialState.FAIL, TrialState.COMPLETE]
     assert study.best_value == 2.0
     pruned = optuna.create_study(pruner=optuna.pruners.SuccessiveHalvingPruner())

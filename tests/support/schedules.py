@@ -10,8 +10,8 @@ import numpy as np
 
 from cerebro_elastic.scheduling.openshop.checks import Array
 from cerebro_elastic.scheduling.openshop.instances import Instance
-from cerebro_elastic.scheduling.openshop.joint_problem import JointSchedule
-from cerebro_elastic.scheduling.openshop.planner import Schedule
+from cerebro_planner.joint_problem import JointSchedule
+from cerebro_planner.planner import Schedule
 
 
 def judge(problem: Instance, schedule: Schedule, actual: Array | None = None) -> None:

@@ -390,32 +390,6 @@ def test_evaluate_changes_nothing_and_repeats(root: Path) -> None:
     assert_same(first.state, before)
 
 
-def test_an_evaluation_in_a_race_has_a_value_for_each_row(root: Path) -> None:
-    (root / "of_rows.py").write_text(
-        "def error(output, y):\n    return (output.argmax(-1) != y).double().mean()\n\n"
-        "def size(output, y):\n    return output.double().square().mean() ** 0.5\n"
-    )
-    metrics = {"accuracy": "accuracy", "error": "of_rows:error", "size": "of_rows:size"}
-    trained = task(root, model_fn="users_net:sgd", metrics=metrics)
-    evaluation = replace(
-        job(trained.train(job(None, 0, (), 0, lr=0.1)).state, 0, (0, 1, 2), 0, lr=0.1),
-        unit=Unit("c0", 0, 0, Phase.EVALUATE),
-        partition=VALID[0],
-        validation=(),
-    )
-    for name in ("val_loss", "val_accuracy", "val_error"):
-        result = trained.evaluate(replace(evaluation, row_metric=name))
-        assert len(result.row_values) == 6
-        assert sum(result.row_values) / 6 == pytest.approx(result.metrics[name])
-        assert trained.why_no_rows(name) is None
-    assert trained.evaluate(evaluation).row_values == []
-    with pytest.raises(TaskError, match="val_size is no mean over rows"):
-        trained.evaluate(replace(evaluation, row_metric="val_size"))
-    assert "did you mean 'val_error'" in str(trained.why_no_rows("val_eror"))
-    own = task(root, model_fn="users_net:sgd", eval_fn="users_net:evaluate")
-    assert "leave it out" in str(own.why_no_rows("val_loss"))
-
-
 def test_a_task_without_a_measure_evaluates_nothing(root: Path) -> None:
     silent = task(root, model_fn="users_net:sgd", train_fn="users_net:train", loss=None)
     assert not silent.evaluates

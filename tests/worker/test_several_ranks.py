@@ -32,6 +32,7 @@ import time
 import torch
 from torch import nn
 kept = []
+stream = (number for number in range(1000))
 from cerebro_elastic.training.parallel.collectives import ranks
 
 
@@ -46,6 +47,8 @@ def prepared(batch, deed):
         time.sleep(0.1)
     if deed == "keep":
         kept.append(torch.ones(10_000_000))
+    if deed == "spoil":
+        next(stream)
     return batch
 """
 
@@ -153,6 +156,17 @@ def test_a_rank_whose_memory_has_grown_starts_anew_and_nobody_notices(play: Play
     assert (ranks_of(play.one.pid), stage.node("one")) == before
     assert stage.config("keeps").failures == ()
     assert len(stage.said("one", "starting anew: memory has grown")) == 2
+
+
+def test_a_config_that_changes_what_cannot_be_put_back_fails_alone(play: Play) -> None:
+    ready = len(play.stage.said("one", "ready"))
+    play.stage.create("spoils", deed="spoil")
+    play.stage.done(play.stage.assign("spoils", ["one"], Strategy()))
+    wait_for(lambda: len(play.stage.said("one", "ready")) == ready + 1, "a fresh process")
+    (failure,) = play.stage.config("spoils").failures
+    assert "the variable stream of the file" in failure.story
+    play.stage.create("innocent")
+    play.unit("innocent", ["one"], Strategy())
 
 
 def test_a_rank_killed_inside_a_gang_ends_the_attempt_and_no_other_process(play: Play) -> None:

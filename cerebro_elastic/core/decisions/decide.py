@@ -7,10 +7,9 @@ here remembers what was decided.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import takewhile
 from typing import Any
 
 from cerebro_elastic.core.decisions.assignment import assignments
@@ -38,7 +37,7 @@ from cerebro_elastic.core.history.members import (
     named,
     status_of,
 )
-from cerebro_elastic.core.history.progress import measured_epoch, next_units, units_done
+from cerebro_elastic.core.history.progress import next_units, units_done
 from cerebro_elastic.core.model.attempts import Failure, FailureKind, Visit
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
@@ -138,10 +137,14 @@ def failures(moment: Moment) -> Iterator[ConfigEnded]:
 
 def quarantines(state: State) -> Iterator[NodeQuarantined]:
     """Idle nodes on which units keep failing. Each quarantine lasts longer than the one before. A busy node
-    is considered when it is idle."""
+    is considered when it is idle, and one that has registered since its last failure when it fails again: it
+    may have been mended (the disk of a run that is started again)."""
     for name, streak in state.streaks.items():
-        idle = name in state.nodes and name not in state.attempts and name not in state.quarantined
-        if idle and streak.last > state.quarantined_for.get(name, 0) and _too_many(state, name, streak):
+        node = state.nodes.get(name)
+        if node is None or name in state.attempts or name in state.quarantined:
+            continue
+        known = max(state.quarantined_for.get(name, 0), node.registration)
+        if streak.last > known and _too_many(state, name, streak):
             yield NodeQuarantined(0, name, _why(streak), streak.last, _cooldown(state, streak))
 
 
@@ -273,11 +276,22 @@ def observe(state: State, plan: Plan) -> SearchContext:
     return _observe(Moment(state, plan))
 
 
+def seen(state: State, plan: Plan, config: str) -> ConfigView:
+    """One config of the run, with all its members, as a search sees it."""
+    members = named(state.configs, config)
+    busy = {attempt.unit.config for attempt in state.underway()}
+    views = [_view.function(plan, each, _own(state, busy, each)) for each in members]
+    return _group.function(plan, members[0], tuple(views)) if plan.has_members else views[0]
+
+
+def _own(state: State, busy: Container[str], config: Config) -> tuple[Sequence[Point], bool]:
+    return state.curves.get(config.id, ()), config.id not in busy
+
+
 def _observe(moment: Moment) -> SearchContext:
     state, plan, configs = moment.state, moment.plan, moment.state.configs.values()
-    curves, busy, losses = state.curves, moment.busy, state.row_losses
-    own = ((c, (curves.get(c.id, ()), c.id not in busy, losses.get(c.id, {}))) for c in in_order(configs))
-    views = _view(plan, own)
+    busy = moment.busy
+    views = _view(plan, ((config, _own(state, busy, config)) for config in in_order(configs)))
     if plan.has_members:
         groups = by_config(configs).values()
         of_groups = [(members[0], tuple(views[each.id] for each in members)) for members in groups]
@@ -307,10 +321,8 @@ def _rest_of_epoch(moment: Moment, config: str) -> float:
 
 
 @PerConfig
-def _view(
-    plan: Plan, config: Config, own: tuple[Sequence[Point], bool, Mapping[int, Mapping[int, str]]]
-) -> ConfigView:
-    curve, idle, losses = own
+def _view(plan: Plan, config: Config, own: tuple[Sequence[Point], bool]) -> ConfigView:
+    curve, idle = own
     return ConfigView(
         config=config.id,
         hparams=config.hparams,
@@ -324,8 +336,6 @@ def _view(
         by_hand=config.by_hand,
         fold=config.fold,
         repeat=config.repeat,
-        row_losses={epoch: _from_first(of_epoch) for epoch, of_epoch in losses.items()},
-        measured=measured_epoch(config, plan),
     )
 
 
@@ -354,11 +364,6 @@ def _before_the_search(
 ) -> list[ConfigResumed | UnitsReused | ConfigEnded]:
     """What happens to configs before the search is asked: those of an extension first, members last."""
     return [*continuations(moment.state)] or [*reuses(moment, reusable)] or [*memberships(moment)]
-
-
-def _from_first(by_partition: Mapping[int, str]) -> tuple[str, ...]:
-    known = takewhile(by_partition.__contains__, range(len(by_partition)))
-    return tuple(by_partition[number] for number in known)
 
 
 def reuses(moment: Moment, reusable: Mapping[str, Sequence[Visit]]) -> Iterator[UnitsReused]:

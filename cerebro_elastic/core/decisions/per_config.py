@@ -23,7 +23,7 @@ class PerConfig(Generic[Shared, Own, Value]):
     """
 
     def __init__(self, function: Callable[[Shared, Config, Own], Value]) -> None:
-        self._function = function
+        self.function = function
         self._last: tuple[Shared | None, dict[str, tuple[Config, Own, Value]]] = (None, {})
 
     def __call__(self, shared: Shared, configs: Iterable[tuple[Config, Own]]) -> dict[str, Value]:
@@ -36,7 +36,7 @@ class PerConfig(Generic[Shared, Own, Value]):
             name = config.id
             entry = known.get(name)
             if entry is None or entry[0] is not config or entry[1] != own:
-                entry = config, own, self._function(shared, config, own)
+                entry = config, own, self.function(shared, config, own)
             entries[name] = entry
             values[name] = entry[2]
         self._last = shared, entries

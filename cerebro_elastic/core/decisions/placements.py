@@ -79,7 +79,7 @@ def _placements(places: _Places, config: Config, next_steps: NextSteps) -> Confi
     leads: list[Sequence[str]] = []
     units = next_units(config, places.plan)
     if units and units[0].phase is Phase.EVALUATE and config.fold is None:
-        units = units[:1]  # in one order by all configs, so that a race can compare them row by row
+        units = units[:1]  # in one order by all configs
     for unit in units:
         in_vain = _tried_in_vain(config, unit, steps, places.plan)
         at_homes = unit.phase is Phase.TRAIN or config.fold is not None

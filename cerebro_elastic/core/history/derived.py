@@ -34,8 +34,6 @@ Curves: TypeAlias = Mapping[str, tuple[Point, ...]]
 """By config: its points in the order of its visits."""
 Batches: TypeAlias = Mapping[str, tuple[tuple[int, int], ...]]
 """By node: epochs and partitions."""
-RowLosses: TypeAlias = Mapping[str, Mapping[int, Mapping[int, str]]]
-"""By config, epoch and validation partition."""
 
 
 def after_visit(state: State, visit: Visit, config: Config) -> State:
@@ -47,7 +45,6 @@ def after_visit(state: State, visit: Visit, config: Config) -> State:
             state,
             curves=add_point(state.curves, config, visit, state.plan),
             usage=replace(state.usage, reused=state.usage.reused + _whole_units(visit)),
-            row_losses=add_row_losses(state.row_losses, visit),
         )
     timings, speed_factors = learn(state.timings, state.speed_factors, visit)
     committed = add_token(state.committed, visit)
@@ -71,7 +68,6 @@ def after_visit(state: State, visit: Visit, config: Config) -> State:
         usage=add_usage(state.usage, visit),
         batches=add_batches(state.batches, visit, state.plan),
         profiles=refine(state.profiles, visit),
-        row_losses=add_row_losses(state.row_losses, visit),
     )
 
 
@@ -174,16 +170,6 @@ def add_point(curves: Curves, after: Config, visit: Visit, plan: Plan) -> Curves
     metrics = after.metrics if ends else after.pending
     point = Point(units_done(after, plan), after.epoch, metrics, ends, after.head)
     return {**curves, after.id: (*curves.get(after.id, ()), point)}
-
-
-def add_row_losses(losses: RowLosses, visit: Visit) -> RowLosses:
-    """``losses`` after one more visit; only evaluations in a race have some."""
-    if not visit.row_losses:
-        return losses
-    config, epoch = visit.unit.config, visit.unit.epoch
-    of_config = losses.get(config, {})
-    of_epoch = {**of_config.get(epoch, {}), visit.unit.partition: visit.row_losses}
-    return {**losses, config: {**of_config, epoch: of_epoch}}
 
 
 def add_usage(usage: Usage, visit: Visit) -> Usage:

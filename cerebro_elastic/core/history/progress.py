@@ -46,15 +46,6 @@ def position(config: Config) -> int:
     return len(config.visited) + len(config.evaluated) + config.parts
 
 
-def measured_epoch(config: Config, plan: Plan) -> int | None:
-    """The epoch whose evaluations measure the config's model as it is; ``None`` if it has been trained since,
-    or not at all."""
-    if len(config.visited) == plan.trained:
-        return config.epoch
-    trained = config.visited or config.partial_unit is not None
-    return None if trained or not config.epoch else config.epoch - 1
-
-
 def units_left(config: Config, plan: Plan) -> int:
     """Units until the config has used up its epochs; one that is trained in part counts."""
     if config.status is not Status.LIVE:

@@ -168,8 +168,6 @@ class Visit:
     data_seconds: float = 0.0
     """Seconds for which its training waited for batches."""
     resources: Resources = Resources()
-    row_losses: str = ""
-    """Of an evaluation in a race: the losses of its rows (``core/model/row_losses.py``)."""
     reused: str = ""
     """The id of the earlier run that made it, if this run has not: nodes and times are of that run then, and
     ``attempt`` is 0."""

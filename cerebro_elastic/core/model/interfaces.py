@@ -146,11 +146,6 @@ class ConfigView:
     """Its trainings, if it has several: on folds, or with several seeds. All else in this view is of all of
     them: the curve is the mean of those that have come so far, epochs and units are those of the one that is
     least far, and it is idle if a live one is."""
-    row_losses: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """In a race, by epoch (from 0): the losses of the rows of validation partition 0, 1, ... as they are
-    recorded, up to the first that it has not validated."""
-    measured: int | None = None
-    """The epoch whose evaluations measure its model as it is; ``None`` between them."""
 
 
 @dataclass(frozen=True, slots=True)

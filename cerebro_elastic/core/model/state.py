@@ -184,8 +184,6 @@ class State:
     """The last extension; ``None`` if the run was not extended."""
     measured: tuple[Measurement, ...] = ()
     """What was measured on the test set, in order."""
-    row_losses: Mapping[str, Mapping[int, Mapping[int, str]]] = field(default_factory=dict)
-    """By config, epoch and validation partition: the losses of the rows, in a race."""
     extended: int = 0
     """The revision of the last extension. Nodes that registered before it have the plan of before, and get no
     units."""

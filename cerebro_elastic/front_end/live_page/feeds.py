@@ -202,7 +202,7 @@ def _importances(view: RunPage) -> dict[str, Any]:
     or why there are none."""
     try:
         recipe = view.spec.load_recipe()
-        found = importances(view.spec, recipe, list(view.events), view.ranked())
+        found = importances(view.spec.plan.run, recipe, view.ranked())
     except CerebroError as error:
         return {"problem": str(error)}
     return {"shares": list(found.shares.items()), "text": found.text}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import resource
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,6 @@ from cerebro_elastic.core.model.units import Phase, Strategy
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.recipes.search import RaceSearch
 from cerebro_elastic.runs.exactness.check_configs import (
     device_of_checks,
     prepare_for_children,
@@ -45,7 +45,8 @@ _WAIT_SECONDS = 120.0
 def check_first_batch(
     recipe: Recipe, points: Sequence[HParams], url: str, manifest: Manifest
 ) -> tuple[str, ...]:
-    """Train and validate the first batch of one of the ``points`` of each shape.
+    """Train and validate the first batch of one of the ``points`` of each shape; if none of them can be
+    trained, of the others, too, until one can.
 
     Where the recipe has no strategy for one rank, and where imports have started threads, nothing is found
     out; nor of a config that takes too long, and of those behind it.
@@ -55,17 +56,22 @@ def check_first_batch(
         weight changes.
 
     Raises:
-        TaskError: None of these configs can be trained, or none logs the objective.
+        TaskError: None of the configs can be trained, or none logs the objective.
     """
     task = make_task(recipe)
     if Strategy() not in strategies(recipe) or why_not_forked(recipe) is not None:
         return ()
     prepare_for_children(recipe, task)
-    tried = representative_configs(points, _CONFIGS)
+    first_ones = representative_configs(points, _CONFIGS)
+    others = [point for point in points if point not in first_ones]
     problems: list[str] = []
     idle: list[str] = []
+    tried, until = 0, time.monotonic() + _WAIT_SECONDS
     try:
-        for point in tried:
+        for point in [*first_ones, *others]:
+            if tried >= len(first_ones) and (len(problems) < tried or time.monotonic() > until):
+                break
+            tried += 1
             first = _trained(task, recipe, url, point, 1)
             if first["problem"] is not None:
                 size, _ = batches_in(recipe, manifest, point)
@@ -77,11 +83,13 @@ def check_first_batch(
                 idle.append(name)
     except ChildDied:
         pass
-    if problems and len(problems) == len(tried):
-        others = f", and of {counted(len(problems) - 1, 'other config')}" if problems[1:] else ""
+    if problems and len(problems) == tried:
+        more = f", and of {counted(len(problems) - 1, 'other config')}" if problems[1:] else ""
         advice = _advice(recipe, manifest) if re.search(r"\b(list|bytes)\b", problems[0]) else ""
-        raise TaskError(f"{problems[0]}{others}. Nothing was started.{advice}")
-    notes = [f"some configs cannot be trained; the others are: {problem}" for problem in problems]
+        raise TaskError(f"{problems[0]}{more}. Nothing was started.{advice}")
+    notes = [f"some configs cannot be trained; the others are: {problem}" for problem in problems[:_CONFIGS]]
+    if unsaid := problems[_CONFIGS:]:
+        notes.append(f"{counted(len(unsaid), 'other config')} cannot be trained, either; the run says why")
     if idle:
         notes.append(
             f"no weight has changed in the first batches of {'; '.join(idle)}: does the training step return "
@@ -112,10 +120,8 @@ def _trained(task: Task, recipe: Recipe, url: str, point: HParams, batches: int)
                     return {"problem": result.not_finite}
                 if result.done or (job.last and unlogged(recipe, logged) is None):
                     break
-            races = isinstance(recipe.search, RaceSearch)
-            if races or recipe.validates_apart:
-                apart = replace(jobs[0], unit=replace(jobs[0].unit, phase=Phase.EVALUATE), state=state)
-                task.evaluate(replace(apart, row_metric=recipe.objective.metric if races else ""))
+            if recipe.validates_apart:
+                task.evaluate(replace(jobs[0], unit=replace(jobs[0].unit, phase=Phase.EVALUATE), state=state))
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             return {"problem": frames_first(shortened(explain_error(error, recipe.root)))}
         return {"problem": unlogged(recipe, logged), "idle": any(seen) and all(s == seen[0] for s in seen)}

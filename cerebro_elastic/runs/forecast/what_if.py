@@ -43,6 +43,7 @@ from cerebro_elastic.runs.forecast.spot import (
 )
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.recorded import RecordedRun
+from cerebro_elastic.runs.results.result import check_search
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.search.budgets import budget_ends
 from cerebro_elastic.simulation import Fault, UnitSizes, measured
@@ -153,6 +154,7 @@ def what_if(
         )
     now = time.time() if now is None else now
     result = run.result
+    check_search(result)
     until = None if deadline is None else read_deadline(deadline, now)
     trace = None
     if prices is not None:

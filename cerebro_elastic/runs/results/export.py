@@ -6,8 +6,8 @@ import glob
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,8 @@ from cerebro_elastic.reporting.card import Card
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.runs.exactness.outcome import RunExactness
 from cerebro_elastic.runs.results.result import RunResult, check_here, load_picked
-from cerebro_elastic.system.files import redacted, translated
-from cerebro_elastic.system.process import is_alive
+from cerebro_elastic.system.files import Place, copy, exists, is_folder, locate, redacted, sizes, translated
+from cerebro_elastic.system.process import Scratch, is_alive
 from cerebro_elastic.training.hparams import dataset_factory, task_hparams
 from cerebro_elastic.training.task import Exported, Exports, ExportsMerged
 from cerebro_elastic.training.unit_runner import make_task
@@ -55,9 +55,13 @@ def export(
     result: RunResult, folder: str | Path, config: str = "best", *, merged: bool = False
 ) -> ExportedConfig:
     """``Run.export``, of a ``result``."""
-    folder = Path(folder).expanduser()
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RunError(f"{folder} is not empty: choose another folder, or remove it")
+    where = redacted(str(folder))
+    with translated(RunError, f"cannot write to {where}"):
+        place = locate(str(folder))
+        if exists(place) and (
+            not is_folder(place) or sizes(place) or (place.local and os.listdir(place.path))
+        ):
+            raise RunError(f"{where} is not empty: choose another folder, or remove it")
 
     def pick(live: RunResult) -> tuple[ExportedConfig, CheckpointRef]:
         picked = _pick(live, live.training(config))
@@ -77,16 +81,30 @@ def export(
     if manifest is None:
         unknown = f"what the data's columns and codes stand for: {redacted(result.spec.data)} cannot be read"
         exported = replace(exported, not_carried=(*exported.not_carried, unknown))
-    with translated(RunError, f"cannot write to {folder}"):
-        temporary = folder.with_name(f".{folder.name}.tmp-{os.getpid()}")
-        _remove_left(temporary)
-        temporary.mkdir(parents=True)
-        try:
-            _write(temporary, exported, result, picked, manifest)
-            temporary.replace(folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+    with translated(RunError, f"cannot write to {where}"), _written_at_once(place) as temporary:
+        _write(temporary, exported, result, picked, manifest)
     return replace(picked, not_carried=exported.not_carried)
+
+
+@contextmanager
+def _written_at_once(place: Place) -> Iterator[Path]:
+    """A folder of this machine whose files are those of ``place`` after the block. Of a URL the model card
+    comes last."""
+    if not place.local:
+        with Scratch("export") as scratch:
+            yield scratch.path
+            for file in sorted(scratch.path.iterdir(), key=lambda file: file.name == CARD):
+                copy(locate(str(file)), place / file.name)
+        return
+    folder = Path(place.path)
+    temporary = folder.with_name(f".{folder.name}.tmp-{os.getpid()}")
+    _remove_left(temporary)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        temporary.replace(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def origin_of_export(folder: Path) -> tuple[str, RecordHead | None, RunExactness]:

@@ -214,7 +214,6 @@ def _differences(visit: Visit, replayed: Visit) -> Iterator[Difference]:
         "batches": (visit.batches, replayed.batches),
         "whole": (visit.whole, replayed.whole),
         "done": (visit.done, replayed.done),
-        "losses of rows": (visit.row_losses, replayed.row_losses),
     }
     for name in sorted({*visit.metrics, *replayed.metrics}):
         values[f"metric {name}"] = (visit.metrics.get(name), replayed.metrics.get(name))

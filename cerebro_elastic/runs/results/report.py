@@ -4,33 +4,60 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread
 from typing import Any
 
-from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.data.manifest import Manifest, read_manifest
-from cerebro_elastic.errors import DataError, MissingExtra, RunError, StorageError
+from cerebro_elastic.errors import DataError, RunError, StorageError
 from cerebro_elastic.reporting.page.report import ReportMetadata, render
-from cerebro_elastic.reporting.picture import gantt_picture
 from cerebro_elastic.reporting.results import write_curves
 from cerebro_elastic.reporting.tables import day_text
-from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.runs.versions import training
 from cerebro_elastic.system.files import in_a_hurry, locate, translated, write
 from cerebro_elastic.system.version import __version__
 
+_REPORT_SECONDS = 60.0
+"""How long a run's end waits for its report."""
 
-def write_results(folder: RunFolder) -> RunResult:
-    """The result of the run in this folder, where its curves and its report are written."""
+
+def write_results(folder: RunFolder, watcher: Watcher | None = None) -> RunResult:
+    """The result of the run in this folder, where its curves and its report are written. The ``watcher`` gets
+    the result first: whatever becomes of the report, the run has it."""
+    watcher = watcher or Watcher()
     result = RunResult(folder)
     write_curves(result.leaderboard, folder.curves)
-    write_report(result)
+    watcher.conclude(result)
+    problem = _in_time(partial(write_report, result), _REPORT_SECONDS)
+    if problem is not None:
+        watcher.say(f"note: {problem}; `cerebro report {folder.argument}` writes it")
     return result
+
+
+def _in_time(write: Callable[[], object], seconds: float) -> str | None:
+    """Call ``write``. Returns why there is no report, if it fails or takes longer."""
+    problems: Queue[str | None] = Queue()
+
+    def work() -> None:
+        try:
+            write()
+            problems.put(None)
+        except Exception as error:
+            problems.put(f"no report was written: {error}")
+
+    Thread(target=work, name="report", daemon=True).start()
+    try:
+        return problems.get(timeout=seconds)
+    except Empty:
+        return f"the report was not written within {seconds:g} s, and is left out"
 
 
 def write_report(result: RunResult, output: str | Path | None = None) -> str:
@@ -47,7 +74,7 @@ def write_report(result: RunResult, output: str | Path | None = None) -> str:
     try:
         found = result.importances()
         known |= {"importances": tuple(found.shares.items()), "importances_text": found.text}
-    except (RunError, MissingExtra) as error:
+    except RunError as error:
         known["importances_text"] = str(error)
     return write_page(result.spec, result.events, where, **known)
 
@@ -71,16 +98,6 @@ def write_page(spec: Spec, events: Sequence[Event], output: str | Path, **known:
     page = render(spec, events, manifest, metadata)
     with translated(RunError, f"cannot write the report {where}"):
         write(locate(where), [page.encode()])
-    return where
-
-
-def write_gantt(events: Sequence[Event], output: str | Path) -> str:
-    """Write the Gantt chart of the run with these events as a PNG (extra ``plots``) to a file or URL, which
-    is returned."""
-    where = str(output)
-    image = gantt_picture(timeline(RunView(events)))
-    with translated(RunError, f"cannot write the Gantt chart {where}"):
-        write(locate(where), [image])
     return where
 
 

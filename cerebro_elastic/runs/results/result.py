@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -14,7 +15,7 @@ from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import Event
-from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.run import Spec, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
 from cerebro_elastic.errors import DamagedCheckpoint, MissingExtra, RunError, RunFailed, did_you_mean
@@ -40,8 +41,8 @@ from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.importances import Importances, importances
 from cerebro_elastic.runs.results.record_chain import Heads, heads
 from cerebro_elastic.runs.results.result_grid import ResultGrid, data_frame
-from cerebro_elastic.store.ledger.journal import Line, chained, read_lines
-from cerebro_elastic.system.files import check_own, locate
+from cerebro_elastic.store.ledger.journal import JournalReader, Line, chained, read_lines
+from cerebro_elastic.system.files import check_own, here, locate
 from cerebro_elastic.system.words import counted, for_reader, option
 
 if TYPE_CHECKING:
@@ -215,13 +216,9 @@ class RunResult:
         return {row.config: row for row in sorted(rows, key=lambda row: row.config)}
 
     def importances(self) -> Importances:
-        """How much each hyper-parameter matters for the objective, and what that rests on.
-
-        Raises:
-            RunError: Too few configs have finished, or nothing varies.
-            MissingExtra: optuna (extra ``search``) is not installed.
-        """
-        return importances(self.spec, self.recipe, self.events, self.leaderboard)
+        """How much each hyper-parameter matters for the objective, and what that rests on. Raises
+        ``RunError`` if too few configs have finished, or nothing varies."""
+        return importances(self.run, self.recipe, self.leaderboard)
 
     @cached_property
     def exactness(self) -> RunExactness:
@@ -338,7 +335,23 @@ class RunResult:
         ``optuna.copy_study``. While the run goes on, each look at it shows what has happened by then."""
         from cerebro_elastic.search.study_journal import study_of
 
-        return study_of(self.recipe, self.run, lambda: [line.event for line in self._read()[1]])
+        check_search(self)
+        reader = JournalReader(self.folder.history)
+        return study_of(
+            self.recipe, self.run, reader.new_events if self.store is None else self._new_events()
+        )
+
+    def _new_events(self) -> Callable[[], Sequence[Event]]:
+        """What the store's record has gained since the last call."""
+        known = 0
+
+        def new() -> Sequence[Event]:
+            nonlocal known
+            events = [line.event for line in self._read()[1]][known:]
+            known += len(events)
+            return events
+
+        return new
 
 
 def has_ended(state: State, spec: Spec) -> bool:
@@ -392,6 +405,21 @@ def load_picked(
                 ) from damaged
             time.sleep(_PAUSE)  # the record may lag behind what was deleted
             result = result.now()
+
+
+def check_search(result: RunResult) -> None:
+    """Raise ``RunError`` if the run's search calls functions of files that may be those of others: to read a
+    record runs no code of theirs. That is a run in their folder, one with their project, or a copy."""
+    if not any(spec.load_recipe().search.functions for spec in specs_of(result.spec)):
+        return
+    check_here(result, modules=result.spec.root)
+    root, folder = Path(here(result.spec.root)), result.folder.path
+    code = f"run {result.run!r} calls functions of {root} to choose configs, and these are not called"
+    if root.stat().st_uid not in (os.geteuid(), 0):
+        raise RunError(f"{code}: the folder belongs to another user; copy it, and run its recipe as your own")
+    copied = result.spec.recipe.get("checkpoints") is None and result.spec.storage != str(folder)
+    if copied and result.store is None:
+        raise RunError(f"{code}: {folder} is a copy of the run in {result.spec.storage}; do this there")
 
 
 def check_here(result: RunResult, **needed: str) -> None:

@@ -22,6 +22,7 @@ from cerebro_elastic.errors import (
     MissingExtra,
     PrunedCheckpoint,
     RecipeError,
+    RunError,
     SearchError,
     TaskError,
 )
@@ -30,10 +31,10 @@ from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results import output_checks, record_chain, record_checks
 from cerebro_elastic.runs.results.record_checks import Manifests, Note
 from cerebro_elastic.runs.results.report import manifest_of
-from cerebro_elastic.runs.results.result import RunResult, check_here
+from cerebro_elastic.runs.results.result import RunResult, check_here, check_search
 from cerebro_elastic.runs.versions import DECIDING, deciding
 from cerebro_elastic.simulation import Redecision, redecide
-from cerebro_elastic.system.words import counted
+from cerebro_elastic.system.words import counted, option
 from cerebro_elastic.worker.rendezvous.compatibility import changed_code
 
 
@@ -57,10 +58,11 @@ def verify(
 def redecide_run(result: RunResult, seconds: float) -> Redecision | None:
     """Make the recorded decisions again from the record alone, with the recipe's scheduler and search as they
     are now, for about ``seconds`` seconds at most. ``None`` if the history is not sound, or if scheduler or
-    search are not installed here."""
+    search are not installed here. Raises ``RunError`` as ``check_search``."""
     events, until = result.events, time.monotonic() + seconds
     if any(_foldable(result)):
         return None
+    check_search(result)
     try:
         policy: Policy = load("cerebro.schedulers", result.recipe.scheduler)()
         searches = [make_search(each.load_recipe()) for each in specs_of(result.spec)]
@@ -161,11 +163,16 @@ def _heads(result: RunResult, manifests: Manifests) -> Iterator[Violation | Note
 
 def _decisions(result: RunResult, seconds: float) -> Iterator[Violation | Note]:
     """Decisions that do not follow from the record. With the same scheduler and search they are forged."""
-    again = redecide_run(result, seconds)
+    try:
+        again = redecide_run(result, seconds)
+    except RunError as error:
+        yield Note(f"its decisions were not made again: {error}")
+        return
     if again is None:
         yield Note("its decisions were not made again: what decided is not to be had here")
     elif again.explanation is None:
-        yield Note(f"{again.matched} of {counted(again.total, 'decision')} made again, all the same")
+        rest = f"; {option('all', 'seconds=math.inf')} makes all" if again.matched < again.total else ""
+        yield Note(f"{again.matched} of {counted(again.total, 'decision')} made again, all the same{rest}")
     else:
         story = (
             f"of {counted(again.total, 'decision')} {again.matched} are the same when made again, and then "

@@ -136,7 +136,7 @@ class BackgroundCheck:
 
 @contextmanager
 def check(
-    recipe: Recipe, home: Path | None = None
+    recipe: Recipe, home: str | Path | None = None
 ) -> Iterator[tuple[list[HParams], Iterator[CheckedConfig]]]:
     """Check a recipe and its data, as a run does before it starts, and then some of its configs.
 

@@ -64,7 +64,7 @@ def host(
     home: str | Path | None = None,
     store: StoreSettings | None = None,
     grace: float = GRACE,
-    reuse: Reuse = True,
+    reuse: Reuse = False,
     watcher: Watcher | None = None,
     imports: SharedImports | None = None,
 ) -> RunResult:

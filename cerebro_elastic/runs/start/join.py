@@ -17,6 +17,7 @@ from cerebro_elastic.data.manifest import check_unchanged, verify_sizes
 from cerebro_elastic.errors import FolderInUse, RunError
 from cerebro_elastic.runs.attach import live_run, record_in
 from cerebro_elastic.runs.folder import RunFolder, check_id, run_folder
+from cerebro_elastic.runs.owner import is_claimed
 from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.run import Run
@@ -29,6 +30,7 @@ from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.files import locate as locate_files
+from cerebro_elastic.system.files import redacted
 from cerebro_elastic.worker.rendezvous.compatibility import check_compatible
 
 
@@ -137,7 +139,7 @@ def join_as(
             )
         except NodesLeft:
             watcher.say(f"{nodes_text} left the run")
-        return write_results(folder)
+        return write_results(folder, watcher)
 
 
 def _check(record: Record, spec: Spec, node: str) -> None:
@@ -153,7 +155,7 @@ def _check(record: Record, spec: Spec, node: str) -> None:
 
 
 def _check_files(spec: Spec) -> None:
-    """Check that this machine sees the folders of the run."""
+    """Check that this machine sees the folders of the run, and not others of the same paths."""
     for what, url, key in (("data", spec.data, "data.url"), ("checkpoints", spec.storage, "checkpoints")):
         place = locate_files(url)
         if place.local and not Path(place.path).is_dir():
@@ -161,6 +163,11 @@ def _check_files(spec: Spec) -> None:
                 f"the {what} of run {spec.plan.run!r} lie in {place.path}, which is not on this "
                 f"machine: give `{key}` in the recipe, a URL or folder that all machines of the run reach"
             )
+    if spec.recipe.get("checkpoints") is not None and not is_claimed(spec.storage):
+        raise RunError(
+            f"this machine does not see in {redacted(spec.storage)} what the run's first machine has written "
+            "there: give `checkpoints` in the recipe, a URL or folder that all machines of the run share"
+        )
 
 
 def _check_data(spec: Spec) -> None:

@@ -45,6 +45,7 @@ from cerebro_elastic.runs.start.prepare_run import (
     state_in,
     write_spec,
 )
+from cerebro_elastic.runs.start.project import keep_project
 from cerebro_elastic.runs.start.reuse import Reuse, delete_all_but_reused, looks, noting
 from cerebro_elastic.runs.start.room import check_room, places_here
 from cerebro_elastic.runs.terminal_view import Watcher
@@ -97,7 +98,7 @@ class Launch:
         grace: float,
         callbacks: Sequence[RunCallback] = (),
         agrees: Callable[[str], bool] = refuse_other_code,
-        reuse: Reuse = True,
+        reuse: Reuse = False,
         overrides: Mapping[str, Any] = MappingProxyType({}),
     ) -> Self:
         """Check the arguments of ``run``. Raises as it does."""
@@ -121,7 +122,7 @@ class Launch:
         try:
             with folder.locked():
                 caller = self._run(watcher, imports)
-                result = write_results(folder)
+                result = write_results(folder, watcher)
             caller.end(result)
         except CallbackFailed as failed:
             raise failed.error from None
@@ -219,6 +220,7 @@ class Launch:
             else:
                 operator, retried = OperatorLedger(record), self.retried
                 spec = recheck(spec, recipe, record.state(), watcher, check.preflight, retried)
+                keep_project(folder, recipe, spec.code)
                 write_spec(folder, spec)  # first: the next start completes an extension
                 if spec.extensions:
                     extend_in_store(record, spec)

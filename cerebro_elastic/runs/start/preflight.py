@@ -26,16 +26,17 @@ from cerebro_elastic.errors import CerebroError, RecipeError, TaskError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.folds import Folds, why_no_folds
 from cerebro_elastic.recipes.loggers import lightning_loggers, tracker_arguments
-from cerebro_elastic.recipes.search import RaceSearch, flattened
+from cerebro_elastic.recipes.search import flattened
 from cerebro_elastic.registry import is_library, users_file, users_modules, users_name
 from cerebro_elastic.reporting.tables import bytes_text
 from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies, validations
 from cerebro_elastic.runs.start.prepare_data import deal_dataset, import_sources, prepare_recipe
+from cerebro_elastic.runs.start.script_settings import Settings, refuse_others, settings_here
 from cerebro_elastic.runs.start.shared_memory import refuse_shared_memory
 from cerebro_elastic.system.explanations import explain_error, frames_first, has_frames, shortened
-from cerebro_elastic.system.files import in_a_hurry, locate, redacted, remove, translated, write
+from cerebro_elastic.system.files import exists, in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.system.process import Scratch
-from cerebro_elastic.system.source_code import code_digest, digests_in, outside, read_by
+from cerebro_elastic.system.source_code import code_digest, digests_in, imported_by
 from cerebro_elastic.system.subprocess_call import SubprocessCall, serve
 
 if TYPE_CHECKING:
@@ -55,9 +56,11 @@ class PreflightResult:
     """Number of partitions that units of their own could evaluate for each config."""
     code: Mapping[str, str]
     """The digest of each of the user's files, and of those that the task reads, by its path below the
-    recipe's folder or, elsewhere, by its path; and of what these name that they read (``source_code.py``)."""
+    recipe's folder or, elsewhere, by its path."""
     notes: Sequence[str] = ()
     """What people should know of the first batch."""
+    probe: str = ""
+    """The name of a file that the preflight has left in ``checkpoints``: another process must see it."""
 
 
 def preflight(
@@ -99,6 +102,7 @@ def preflight_and_check(
         "prepare": prepare,
         "first_batch": check_policy(recipe) != "off" if extent is None else extent.get("beside", False),
         "extent": extent,
+        "caller": asdict(settings_here(recipe)),
     }
     process = SubprocessCall(__name__, "the check of recipe and data", request, env)
     try:
@@ -162,32 +166,18 @@ def check(
         refusal = task.refusal(of_task[0], only)
         if refusal:
             raise RecipeError(f"parallelism: {only} cannot train the model: {refusal}")
-    _check_race(recipe, task, allowed)
     if recipe.validates_apart:
         _check_apart(recipe, task, of_task, allowed)
     manifest = _checked_data(recipe, datasets, data, prepare=prepare)
     refuse_shared_memory(recipe.root)
-    if isinstance(recipe.search, RaceSearch) and not manifest.valid:
-        raise RecipeError(
-            "a race compares validation rows, and the dataset has none: prepare it with `valid`"
-        )
     if recipe.folds:
         _check_folds(recipe.folds, manifest, data)
     loader.check(manifest.columns)
     for point in hparams:
         _check_batches(recipe, manifest, point)
     _check_cache(recipe, manifest)
-    if weights := loss_weights(recipe, manifest):
-        if isinstance(task, WeighsLosses):
-            task.check_weights(allowed)
-        if isinstance(recipe.search, RaceSearch) and recipe.objective.metric == "val_loss":
-            what = "class_weights" if weights.classes else "sample_weight"
-            raise RecipeError(
-                f"a race needs a mean over validation rows, and {what} make val_loss a weighted one: take a "
-                "metric of the task as objective, or leave the weights out"
-            )
-    if recipe.checkpoints is not None:
-        check_writable(recipe.rooted(recipe.checkpoints))
+    if loss_weights(recipe, manifest) and isinstance(task, WeighsLosses):
+        task.check_weights(allowed)
     if recipe.search.start is not None and Strategy() in allowed:
         # In a grid the first and the last config differ in every value.
         check_start(recipe, [*hparams[:1], *hparams[1:][-1:]], data, manifest)
@@ -250,22 +240,6 @@ def _check_folds(folds: int, manifest: Manifest, data: str) -> None:
         )
 
 
-def _check_race(recipe: Recipe, task: object, allowed: Sequence[Strategy]) -> None:
-    """Raise ``RecipeError`` for a race without losses of rows."""
-    from cerebro_elastic.training.task import MeasuresRows
-
-    if not isinstance(recipe.search, RaceSearch):
-        return
-    metric, kind = recipe.objective.metric, recipe.task.kind
-    why: str | None = f"a task of kind {kind!r} gives metrics of all rows together; tasks of kind torch can"
-    if isinstance(task, MeasuresRows):
-        why = task.why_no_rows(metric)
-    if why is None and any(strategy.ranks > 1 for strategy in allowed):
-        why = "several ranks divide the rows of a batch: use one rank, by `parallelism: single`"
-    if why is not None:
-        raise RecipeError(f"a race needs {metric} for each validation row: {why}; or take another search")
-
-
 def _check_batches(recipe: Recipe, manifest: Manifest, hparams: Mapping[str, Any]) -> None:
     """Raise ``RecipeError`` if a partition has no whole batch, and short ones are left out."""
     size, drop_last = batches_in(recipe, manifest, hparams)
@@ -296,19 +270,31 @@ def _check_loggers(recipe: Recipe) -> None:
         registry.load("cerebro.loggers", "wandb")(recipe.name, "", "", **arguments)
 
 
-def check_writable(url: str) -> None:
-    """Write a probe to ``url`` and remove it. Raises ``RecipeError`` if the place does not exist,
+def write_probe(url: str) -> str:
+    """Write a file to ``url``, and return its name. Raises ``RecipeError`` if the place does not exist,
     ``StorageError`` if it cannot be reached or refuses."""
     with translated(RecipeError, f"checkpoints cannot be written to {redacted(url)}"):
-        probe = locate(url) / f"probe-{uuid.uuid4().hex}"
+        name = f"probe-{uuid.uuid4().hex}"
         try:
-            write(probe, [b"can this be written?"])
+            write(locate(url) / name, [b"can this be written?"])
         except FileNotFoundError as exc:
             raise RecipeError(
                 f"checkpoints cannot be written to {redacted(url)}: there is no such bucket; create it, or "
                 "correct `checkpoints` in the recipe"
             ) from exc
-        remove(probe)
+    return name
+
+
+def find_probe(url: str, name: str) -> None:
+    """Remove the file that another process has written to ``url``. Raises ``RecipeError`` if this process
+    does not see it."""
+    with translated(RecipeError, f"checkpoints cannot be read from {redacted(url)}"):
+        if not exists(locate(url) / name):
+            raise RecipeError(
+                f"checkpoints cannot be kept in {redacted(url)}: a process does not see there what another "
+                "has written; name a folder or a URL that all processes of the run share"
+            )
+        remove(locate(url) / name)
 
 
 def _checked_data(recipe: Recipe, datasets: NumberedDatasets | None, url: str, *, prepare: bool) -> Manifest:
@@ -324,9 +310,8 @@ def _checked_data(recipe: Recipe, datasets: NumberedDatasets | None, url: str, *
 
 
 def code_of(root: Path) -> dict[str, str]:
-    """The digests of the user's files that are imported, now or when their code runs, and of what these name
-    that they read: by the names that they have on all machines, or by their paths if they lie elsewhere, as
-    those of an editable package do."""
+    """The digests of the user's files that are imported, now or when their code runs: by the names that they
+    have on all machines, or by their paths if they lie elsewhere, as those of an editable package do."""
     imported = list(sys.modules.values())  # of a lazy module, __getattr__ would import it
     modules = [Path(file) for m in imported if (file := getattr(m, "__dict__", {}).get("__file__"))]
     found: dict[str, Path] = {}
@@ -335,8 +320,8 @@ def code_of(root: Path) -> dict[str, str]:
         name = users_name(file, root) or _name_elsewhere(file)
         if name is not None and name not in found and (place := users_file(name, root)) is not None:
             found[name] = place
-            modules += [own for each in outside(place).modules for own in users_modules(each, place, root)]
-    return {name: code_digest(found[name]) for name in sorted(found)} | dict(read_by(found.values(), root))
+            modules += [own for each in imported_by(place) for own in users_modules(each, place, root)]
+    return {name: code_digest(found[name]) for name in sorted(found)}
 
 
 def _name_elsewhere(file: Path) -> str | None:
@@ -353,6 +338,7 @@ def _check_here(request: Mapping[str, Any]) -> dict[str, Any]:
     with in_a_hurry():
         recipe = _recipe_of(request)
         try:
+            refuse_others(recipe, Settings(**request["caller"]))
             result = check(recipe, request["hparams"], request["data"], prepare=request["prepare"])
         except CerebroError:
             raise
@@ -363,6 +349,9 @@ def _check_here(request: Mapping[str, Any]) -> dict[str, Any]:
             raise TaskError(frames_first(shortened(explained))) from error
     if request["first_batch"]:
         result = replace(result, notes=[*result.notes, *_check_first_batch(request)])
+    if recipe.checkpoints is not None:  # last: nothing fails behind it and leaves the file there
+        with in_a_hurry():
+            result = replace(result, probe=write_probe(recipe.rooted(recipe.checkpoints)))
     return asdict(result)
 
 

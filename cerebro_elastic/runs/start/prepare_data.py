@@ -19,7 +19,7 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.data import Preparation
 from cerebro_elastic.registry import import_object, is_reference, load, names
 from cerebro_elastic.system import arguments
-from cerebro_elastic.system.addresses import at_home
+from cerebro_elastic.system.files import understood
 
 if TYPE_CHECKING:
     from cerebro_elastic.data.reading.datasets import NumberedDatasets
@@ -180,4 +180,4 @@ def _source(source: str | Path | Callable[[], Mapping[str, Any]], root: Path) ->
     if is_reference(name):
         function: Source = import_object(name, root)
         return function
-    return name if "://" in name else str(root / at_home(name))
+    return name if "://" in name else str(root / understood(name))

@@ -28,7 +28,8 @@ from cerebro_elastic.runs.from_recipe import first_hparams, make_search, plan_of
 from cerebro_elastic.runs.owner import claimed, refuse_others
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.results.result import has_ended, is_made
-from cerebro_elastic.runs.start.preflight import PreflightResult, preflight
+from cerebro_elastic.runs.start.preflight import PreflightResult, find_probe, preflight
+from cerebro_elastic.runs.start.project import Project, keep_project
 from cerebro_elastic.runs.start.warm_start import resolve_warm_start
 from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.runs.versions import other_code
@@ -173,7 +174,7 @@ def new_spec(
     recipe: Recipe,
     watcher: Watcher,
     preflight: Preflight = preflight,
-    with_reusable: Callable[[Spec, Recipe], Spec] = lambda spec, _recipe: spec,
+    with_reusable: Callable[[Spec, Recipe, Project], Spec] = lambda spec, *_: spec,
 ) -> Spec:
     """Check everything that can be checked, prepare the data, look for what earlier runs have made, and write
     the spec's copy, which makes the folder one of a run."""
@@ -203,7 +204,7 @@ def new_spec(
         version=__version__,
     )
     with claimed(spec.storage, folder) if recipe.checkpoints is not None else nullcontext():
-        spec = with_reusable(spec, recipe)
+        spec = with_reusable(spec, recipe, keep_project(folder, recipe, digests))
         write_spec(folder, spec)
     return spec
 
@@ -247,6 +248,8 @@ def _checked(
     """The preflight, whose notes are said, and the digests of all code, that of this package too."""
     Thread(target=package_digest, daemon=True).start()  # beside the preflight
     checked = preflight(recipe, hparams, data, prepare=prepare)
+    if checked.probe and recipe.checkpoints is not None:
+        find_probe(recipe.rooted(recipe.checkpoints), checked.probe)
     for note in checked.notes:
         watcher.say(f"note: {note}")
     return checked, {**checked.code, PACKAGE: package_digest()}

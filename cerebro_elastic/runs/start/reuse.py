@@ -1,9 +1,10 @@
 """What need not be trained, since an earlier run has trained it: found in the records of earlier runs when a
 run is opened.
 
-A unit is a pure function of what it reads. So two runs whose units read the same (code, data, recipe,
+A unit is a pure function of what it reads. So two runs whose units read the same (project, data, recipe,
 versions, processor) give equal configs equal results, in any order of the configs and on any node. All that
-is compared here; ``core/model/reuse.py`` names the rest, where a config stands. In doubt all is trained.
+is compared here; ``core/model/reuse.py`` names the rest, where a config stands. What lies outside the project
+is not seen, so nothing is taken over unless somebody asks: else the run says what there is.
 
 The states from which configs go on are linked or copied into the new run's storage, so that no run needs
 another one afterwards.
@@ -12,7 +13,6 @@ another one afterwards.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -44,7 +44,6 @@ from cerebro_elastic.recipes.search import (
     SampledSearch,
     SearchSection,
 )
-from cerebro_elastic.registry import users_file, users_modules
 from cerebro_elastic.runs.catalog import beginnings, folders
 from cerebro_elastic.runs.folder import RunFolder, find_run
 from cerebro_elastic.runs.from_recipe import first_hparams
@@ -52,16 +51,16 @@ from cerebro_elastic.runs.results import record_chain
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.reusable import read_reusable, write_reusable
 from cerebro_elastic.runs.start.more_epochs import length_readers
+from cerebro_elastic.runs.start.project import Project, read_project
 from cerebro_elastic.runs.versions import of_units
 from cerebro_elastic.system import files
 from cerebro_elastic.system.files import locate, translated
 from cerebro_elastic.system.ownership import distrust_folder
-from cerebro_elastic.system.source_code import OF_FILE, OF_VARIABLE, outside
 from cerebro_elastic.system.words import counted, for_reader, option, some_of
 from cerebro_elastic.worker.rendezvous.compatibility import PACKAGE
 
 Reuse: TypeAlias = bool | str | Path
-"""Whether a run may take over what earlier runs of its home have made; or the one run to take it from."""
+"""Whether a run takes over what earlier runs of its home have made; or the one run to take it from."""
 
 _FREE = {
     *("name", "search", "objective", "epochs", "repeats", "validation.early_stop", "keep", "nodes"),
@@ -78,7 +77,7 @@ _FREE = {
 """The keys of a recipe that no unit's result depends on, apart from what is compared for each visit: its
 strategy, and the number of epochs. A key that is not here counts."""
 VARIABLE = "CEREBRO_REUSE"
-"""The environment variable by which runs look for no earlier ones, unless one is named."""
+"""The environment variable by which runs take over what earlier ones have made, if it is ``on``."""
 _AT_ONCE = 100
 """The most visits that one transaction takes over: etcd takes 128 keys, and 1.5 MB."""
 
@@ -106,8 +105,11 @@ class _Search:
 
     spec: Spec
     recipe: Recipe
-    trusting: bool
-    """A person has named the run: what cannot be seen is taken to be the same."""
+    project: Project
+    named: bool
+    """A person has named the run: why nothing of it may be taken over counts, whatever project it is of."""
+    takes: bool
+    """Whether what is found is to be taken over, and so has to be there."""
     wanted: Collection[str] | None
     """Where the configs begin that there will be (``standing``); ``None`` if that is not known yet."""
     why_not: dict[str, list[str]] = field(default_factory=dict)
@@ -126,7 +128,7 @@ class _Search:
     def chains(self, folder: RunFolder, name: str, moved: Mapping[str, str]) -> Iterator[_Chain]:
         """Those of one run, which is called ``name``; of files that were ``moved``, where they are now."""
         found: list[str] = []
-        if self.trusting:
+        if self.named:
             self.why_not[name] = found
         try:
             theirs = folder.read_spec()
@@ -136,7 +138,7 @@ class _Search:
                 raise RunError(f"{folder.path} {why}")
             if theirs.plan.run != name:
                 return  # what a machine has kept that joined a run here
-            reasons = ["it still runs"] if folder.is_locked() else list(self._other(theirs))
+            reasons = ["it still runs"] if folder.is_locked() else list(self._other(theirs, folder))
             if not reasons:
                 self.equal.append(name)
                 if not any(map(self._looks_for, beginnings(folder, theirs))):
@@ -169,8 +171,8 @@ class _Search:
             self.lacking.setdefault(standing(start), f"run {run}, {start.id}: {why}")
         self.why_not.get(run, []).extend([f"{start.id}: {why}" for start in starts] if each else [why])
 
-    def _other(self, theirs: Spec) -> Iterator[str]:
-        """What its units read that is another here, by the specs."""
+    def _other(self, theirs: Spec, folder: RunFolder) -> Iterator[str]:
+        """What its units read that is another here, by the specs and the projects."""
         ours = self.spec
         yield from differences(_binding(theirs.recipe), _binding(ours.recipe))
         if theirs.data_digest != ours.data_digest:
@@ -179,9 +181,10 @@ class _Search:
             yield f"cerebro-elastic {theirs.version}, now {ours.version}"
         for name in sorted({*theirs.code, *ours.code}):
             if theirs.code.get(name) != ours.code.get(name):
-                yield _changed(name, name in theirs.code, name in ours.code)
-        if not self.trusting:
-            yield from _doubts(ours, self.recipe)
+                what = "the code of cerebro-elastic" if name == PACKAGE else name
+                how = "has changed" if name in theirs.code and name in ours.code else "is new"
+                yield f"{what} {how if name in ours.code else 'is not used any more'}"
+        yield from read_project(folder).differences(self.project)
 
     def _unsound(self, result: RunResult) -> list[str]:
         """Why the record cannot be believed: it was changed, or cannot be."""
@@ -214,7 +217,7 @@ class _Search:
         if not visits:
             self.lacks(result.run, [start], f"trained by {made[0].strategy}, which is none of this recipe")
             return None
-        steps = _steps(self.recipe, self.spec, start, visits)
+        steps = _steps(self.recipe, self.spec, start, visits) if self.takes else [tuple(visits)]
         if not steps:
             self.lacks(
                 result.run,
@@ -232,21 +235,24 @@ class _Search:
 
 def looks(reuse: Reuse, folder: RunFolder) -> Reuse:
     """``reuse``, or what the environment says instead of the default. Raises ``RunError`` for a run that is
-    not there, or is the one in ``folder``."""
-    if isinstance(reuse, bool):
-        return reuse and os.environ.get(VARIABLE) != "off"
-    _named(reuse, folder)
-    return reuse
+    not there, or is the one in ``folder``, and for another word in the environment."""
+    if not isinstance(reuse, bool):
+        _named(reuse, folder)
+        return reuse
+    word = os.environ.get(VARIABLE) or "off"
+    if word not in ("on", "off"):
+        raise RunError(f"{VARIABLE} is {word!r}: choices: on, off")
+    return reuse or word == "on"
 
 
 def noting(
     folder: RunFolder, reuse: Reuse, say: Callable[[str], None], former: RunFolder | None = None
-) -> Callable[[Spec, Recipe], Spec]:
-    """What looks for earlier runs when the run in ``folder`` is opened, and notes in its spec what there is;
+) -> Callable[[Spec, Recipe, Project], Spec]:
+    """What looks for earlier runs when the run in ``folder`` is opened, and notes in its spec what is taken;
     ``say`` gets a sentence about it. Arguments as of ``find``."""
 
-    def with_reusable(spec: Spec, recipe: Recipe) -> Spec:
-        after, text = find(spec, recipe, folder, reuse, former)
+    def with_reusable(spec: Spec, recipe: Recipe, project: Project) -> Spec:
+        after, text = find(spec, recipe, project, folder, reuse, former)
         if text:
             say(text)
         return after
@@ -255,41 +261,48 @@ def noting(
 
 
 def find(
-    spec: Spec, recipe: Recipe, folder: RunFolder, reuse: Reuse, former: RunFolder | None = None
+    spec: Spec,
+    recipe: Recipe,
+    project: Project,
+    folder: RunFolder,
+    reuse: Reuse,
+    former: RunFolder | None = None,
 ) -> tuple[Spec, str]:
     """Look for what the run of ``spec``, which is to be opened in ``folder``, may take over.
 
     Args:
         spec: The run's spec.
         recipe: Its recipe.
+        project: Its project.
         folder: Its folder. The other runs in the same home are looked at.
-        reuse: Whether to look, or the run to look at.
+        reuse: Whether to take over what there is, or the run to take it from.
         former: The run of this id that is put aside to be deleted.
 
     Returns:
-        The spec, which says what there is, and a sentence about it for people; "" if there is no other run.
+        The spec, which says what is taken over, and a sentence about that, or what could be, for people; ""
+        if there is nothing.
 
     Raises:
         RunError: There is no run of this name, it still runs, or nothing of it may be taken over.
     """
-    if reuse is False:
-        return spec, ""
     named = None if isinstance(reuse, bool) else _named(reuse, folder)
     first = _first(spec, recipe)
     wanted = None if first is None else [standing(config) for config in first]
-    search = _Search(spec, recipe, named is not None, wanted)
+    search = _Search(spec, recipe, project, named is not None, reuse is not False, wanted)
     chains: list[_Chain] = []
     for source in [named] if named is not None else _earlier(folder, former):
         if search.is_done:
             break  # to read the records of all runs may take long
         moved = {str(folder.path): str(former.path)} if former is not None and source is former else {}
         chains += search.chains(source, folder.run if moved else source.run, moved)
+    if reuse is False:
+        return spec, _offer(spec, recipe, first, _longest(spec, chains))
     if named is not None and not chains:
         found = search.why_not.get(named.run, ())
         reasons = "\n".join(f"  {why}" for why in found) or "  none of these configs was trained in it"
         raise RunError(
             f"nothing of run {named.run!r} may be taken over:\n{reasons}\n"
-            f"run without {option('reuse')}: what is equal is taken over from any run, and the rest trained"
+            f"run without {option('reuse-from', 'reuse')} to train all"
         )
     longest = _of_this_length(spec, recipe, _longest(spec, chains), search)
     if longest is None:
@@ -385,64 +398,7 @@ def _binding(recipe: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if f"{prefix}{key}" not in _FREE:
             within = isinstance(value, Mapping)
             values[key] = _binding(value, f"{prefix}{key}.") if within else value
-    if not prefix and recipe["search"]["method"] == "race":  # its visits have losses of rows
-        values["race"] = {"bounds": recipe["search"].get("bounds"), "objective": recipe["objective"]}
     return {key: value for key, value in values.items() if value != {}}
-
-
-def _changed(name: str, then: bool, now: bool) -> str:
-    if name == PACKAGE:
-        return "the code of cerebro-elastic has changed"
-    what = name.removeprefix(OF_FILE) if name.startswith(OF_FILE) else name
-    if name.startswith(OF_VARIABLE):
-        what = f"the environment variable {name.removeprefix(OF_VARIABLE)}, which the code reads,"
-    elif name.startswith(OF_FILE):
-        what = f"the file {what}, which the code reads,"
-    return f"{what} {'has changed' if then and now else 'is new' if now else 'is not used any more'}"
-
-
-def _doubts(spec: Spec, recipe: Recipe) -> Iterator[str]:
-    """What units read that cannot be compared."""
-    way = f"name the run by {option('reuse')} RUN if that is the same"
-    if (recipe.data.dataset or recipe.data.datamodule) and not recipe.data.materialize:
-        what = "data.dataset" if recipe.data.dataset else "data.datamodule"
-        yield f"rows are read by {what} while it trains, and whether they are the same is not known: {way}"
-    files = {name: file for name in spec.code if (file := users_file(name, Path(spec.root))) is not None}
-    sources, trained = _sources(spec, recipe), _trained(spec, recipe, files.values())
-    for name, file in files.items():
-        if file in sources and file not in trained:
-            continue
-        found = outside(file, without=sources.get(file, frozenset()))
-        for place in found.unknown[:1]:
-            yield f"{name} reads or runs what cannot be seen there ({place}): {way}"
-        for missing in sorted(each for each in found.files if not spec.code.get(OF_FILE + each)):
-            yield f"{name} reads {missing!r}, which is no file here: {way}"
-
-
-def _sources(spec: Spec, recipe: Recipe) -> dict[Path, frozenset[str]]:
-    """By file: its functions and classes of which all that they yield is in the digest of the data."""
-    data, found = recipe.data, dict[Path, frozenset[str]]()
-    for source in (data.source, data.valid, data.test, data.dataset or data.datamodule):
-        if isinstance(source, str) and ":" in source:
-            module, name = source.split(":")[-2:]
-            for file in [*users_modules(module, Path(), Path(spec.root))][-1:]:
-                found[file] = found.get(file, frozenset()) | {name.partition(".")[0]}
-    return found
-
-
-def _trained(spec: Spec, recipe: Recipe, files: Iterable[Path]) -> set[Path]:
-    """The files of the user's that the task and what makes batches name, or another of these ``files``
-    imports."""
-    data = recipe.data
-    named = str((spec.recipe["task"], data.transform, data.collate, data.decode, data.augment))
-    imported = [(module, Path()) for module in re.findall(r"([\w.]+):\w", named)]
-    imported += [(module, file) for file in files for module in outside(file).modules]
-    return {
-        place
-        for module, importer in imported
-        for place in users_modules(module, importer, Path(spec.root))
-        if place != importer
-    }
 
 
 def _of_this_code(result: RunResult, config: Config) -> list[Visit]:
@@ -617,16 +573,32 @@ def _own(
 def _sentence(reusable: Reusable, first: Sequence[Config] | None) -> str:
     """What is taken over of the ``first`` configs, for people who start the run; else why nothing is, of the
     run of this project that differs least."""
-    off = f"({option('no-reuse', 'reuse=False')} trains all)"
     if runs := list(dict.fromkeys(visits[0].reused for visits in reusable.steps.values())):
         of = f"{'run' if len(runs) == 1 else 'runs'} {some_of(runs, 3)} left them"
         if first is None:
-            return f"configs that were trained before begin where {of} {off}"
+            return f"configs that were trained before begin where {of}"
         known = {values_digest(config.hparams): False for config in first}
         for config in first:
             known[values_digest(config.hparams)] |= standing(config) in reusable.steps
-        return f"{sum(known.values())} of {counted(len(known), 'config')} begin where {of} {off}"
+        return f"{sum(known.values())} of {counted(len(known), 'config')} begin where {of}"
     if not reusable.why_not:
-        return ""
+        return "nothing is taken over: no earlier run of this project here has trained these configs"
     nearest, reasons = reusable.nearest()
     return f"nothing is taken over from earlier runs; not from run {nearest}: {'; '.join(reasons[:3])}"
+
+
+def _offer(spec: Spec, recipe: Recipe, first: Sequence[Config] | None, longest: Mapping[str, _Chain]) -> str:
+    """What could be taken over, for people who start the run."""
+    if not longest:
+        return ""
+    units = sum(
+        len({visit.unit for step in chain.steps for visit in step if visit.unit.phase is Phase.TRAIN})
+        for chain in longest.values()
+    )
+    runs = list(dict.fromkeys(chain.run.run for chain in longest.values()))
+    of = ""
+    if first is not None and recipe.repeats is None:
+        of = f" of {len(first) * spec.plan.epochs * spec.plan.trained}"
+    stand = f"{units}{of} units stand in the {'run' if len(runs) == 1 else 'runs'} {some_of(runs, 3)}"
+    way = option("reuse", "reuse=True")
+    return f"{stand} if nothing but the recipe has changed: {way} takes them, and this run trains all"

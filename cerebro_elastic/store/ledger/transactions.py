@@ -8,9 +8,9 @@ needs to know no more of that state than the row looks at.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from cerebro_elastic.core.history.keys import KINDS, Kind, written_at
 from cerebro_elastic.core.history.machine import TABLE
@@ -20,6 +20,14 @@ from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.store.client.base import Compare, Delete, Op, Put, absent, at_revision, created_at
 from cerebro_elastic.store.ledger.record import Record
+
+T = TypeVar("T")
+LONGEST = 16_000
+"""The most letters of an explanation in the record."""
+_BEGINNING, _END = 12_000, 3_800
+"""What is left of a longer one. The lines of the user's files are at its end."""
+_EXPLAINING = {"story", "reason", "why", "refusal", "place"}
+"""The fields of events, and of their parts, that explain something to people."""
 
 
 def write(
@@ -49,6 +57,7 @@ def write(
         IllegalEvent: The event is not possible in the state ``before``.
         TxnUnknown: The answer was lost; the change may have happened, or happen yet.
     """
+    event = bounded(event)
     keys, row = record.keys, TABLE[type(event)]
     assert by in row.by, f"{event} is not written by {by}"
     after = row.after(before, event)
@@ -83,6 +92,23 @@ def put(kind: str, key: str, value: Any, lease: int = 0) -> Put:
     if known.revision and getattr(value, known.revision):
         value = replace(value, **{known.revision: 0})
     return Put(key, value_of(value), lease if known.leased else 0)
+
+
+def bounded(value: T) -> T:
+    """An event, or a part of one, without the middle of explanations that are too long: a store takes 1.5 MB
+    in one transaction, and libraries print arrays and whole requests into exceptions. The log has all."""
+    changed: dict[str, Any] = {}
+    for field in fields(cast(Any, value)):
+        part = getattr(value, field.name)
+        if field.name in _EXPLAINING and isinstance(part, str) and len(part) > LONGEST:
+            left_out = len(part) - _BEGINNING - _END
+            cut = f" ... ({left_out} letters are left out here: the node's log has them) ... "
+            changed[field.name] = part[:_BEGINNING] + cut + part[-_END:]
+        elif is_dataclass(part):
+            changed[field.name] = bounded(part)
+        elif isinstance(part, tuple) and any(map(is_dataclass, part)):
+            changed[field.name] = tuple(map(bounded, part))
+    return replace(cast(Any, value), **changed) if changed else value
 
 
 def value_of(value: object) -> bytes:

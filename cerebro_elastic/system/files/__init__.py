@@ -43,6 +43,7 @@ from cerebro_elastic.system.files.place import is_full as is_full
 from cerebro_elastic.system.files.place import locate as locate
 from cerebro_elastic.system.files.place import redacted as redacted
 from cerebro_elastic.system.files.place import translated as translated
+from cerebro_elastic.system.files.place import understood as understood
 from cerebro_elastic.system.ownership import as_its_folder as as_its_folder
 from cerebro_elastic.system.ownership import check_own as check_own
 from cerebro_elastic.system.ownership import make_folder as make_folder

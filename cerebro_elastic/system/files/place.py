@@ -34,6 +34,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from cerebro_elastic.errors import CerebroError, DiskFull, MissingExtra, StorageError, brief
 from cerebro_elastic.registry import install_extra
+from cerebro_elastic.system.addresses import place_of
 from cerebro_elastic.system.files.moved import here
 
 PATIENCE = 60.0
@@ -71,9 +72,19 @@ class Place:
         return isinstance(self.fs, LocalFileSystem)
 
 
+def understood(text: str) -> str:
+    """A person's path or URL as ``place_of`` has it. Raises ``StorageError`` for one that would be read as
+    the path of another place."""
+    try:
+        return place_of(text)
+    except ValueError as exc:
+        raise StorageError(f"{redacted(text)} is no path or URL: {exc}") from None
+
+
 def locate(url: str) -> Place:
     """The place of ``url``; a path without a protocol is local, and is looked for ``here``. Listings are not
-    cached: other processes write there too."""
+    cached: other processes write there too. Raises ``StorageError`` as ``understood``."""
+    url = understood(url)
     options: dict[str, Any] = {"use_listings_cache": False}
     if url.startswith(("s3://", "s3a://")):
         from cerebro_elastic.system.files import s3

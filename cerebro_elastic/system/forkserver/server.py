@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from cerebro_elastic.registry import importing_users
 from cerebro_elastic.system.forkserver.keeper import keep, run
 from cerebro_elastic.system.forkserver.messages import (
     FORK_OF,
@@ -78,7 +79,7 @@ def _load(modules: Sequence[str], root: str = "") -> str | None:
         sys.path[:] = [root, *sys.path, os.getcwd()]
     for module in modules:
         began = time.monotonic()
-        with suppress(Exception, SystemExit):
+        with suppress(Exception, SystemExit), importing_users():
             importlib.import_module(module)
         print(f"imported {module} in {time.monotonic() - began:.2f} s", file=sys.stderr, flush=True)
     sys.path[:] = search_path

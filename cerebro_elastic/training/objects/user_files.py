@@ -36,6 +36,7 @@ from cerebro_elastic.training.objects.pristine import (
     tree_of,
 )
 from cerebro_elastic.training.objects.tensor_kinds import cloned
+from cerebro_elastic.training.spoiled import spoil
 
 _CPU = torch.device("cpu")
 
@@ -241,4 +242,6 @@ def _put_back(file: Pristine, encoder: Encoder) -> None:
     stories = changes(file.watched, carried)
     stories += rebindings(file.watched, file.rebound, carried)
     file.spoiled.extend(stories)
+    for story in stories:
+        spoil(story)
     file.rebound.clear()

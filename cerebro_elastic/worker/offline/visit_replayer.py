@@ -122,6 +122,5 @@ def _replay(
         metrics=dict(result.metrics),
         done=result.done,
         whole=result.whole,
-        row_losses=unit_runner.row_losses(result),
     )
     return ReplayResult(again, tuple(result.log), result.not_finite)

@@ -12,7 +12,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.registry import users_file
 from cerebro_elastic.system.files import here
-from cerebro_elastic.system.source_code import OF_FILE, OF_VARIABLE, code_digest, files_in
+from cerebro_elastic.system.source_code import code_digest, files_in
 from cerebro_elastic.system.version import __version__
 
 _HOME = Path(__file__).parents[2]
@@ -61,13 +61,12 @@ def check_compatible(spec: Spec, *, package: bool = False) -> None:
 
 def changed_code(spec: Spec, *, package: bool = True) -> list[str]:
     """The names in ``Spec.code`` of what is another here, or missing, and of files that its folders have here
-    besides; ``PACKAGE`` is looked at on request. What the code reads is not looked at: a variable may be
-    another in each process. Nor is a module that is installed elsewhere, outside the project: it may have
-    another path here."""
+    besides; ``PACKAGE`` is looked at on request. A module that is installed elsewhere, outside the project,
+    is not looked at: it may have another path here."""
     root = Path(here(spec.root))
 
     def differs(name: str, digest: str) -> bool:
-        if name.startswith((OF_VARIABLE, OF_FILE)) or name.endswith("/"):
+        if name.endswith("/"):
             return False
         if name == PACKAGE:
             return package and package_digest() != digest

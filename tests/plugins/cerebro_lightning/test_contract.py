@@ -193,10 +193,3 @@ def test_what_a_module_keeps_of_a_validation_apart_would_be_lost() -> None:
     unit = Unit("c0", 0, 0, Phase.EVALUATE)
     with pytest.raises(TaskError, match="Counting changes its validated in validation"):
         task.evaluate(contract.job(1, state, unit=unit, partition=contract.partition(9, 7), validation=()))
-    known = LightningTask(LightningSection(module=f"{__name__}:Net"), Path(__file__).parent)
-    with pytest.raises(TaskError, match=r"a race needs val_acc .* measures val_loss of all rows"):
-        known.evaluate(
-            contract.job(
-                1, state, unit=unit, partition=contract.partition(9, 7), validation=(), row_metric="val_acc"
-            )
-        )

@@ -95,7 +95,7 @@ async function importances() {
     const report = section("report");
     const found = body.report ? { shares: report.importances ?? [], text: report.importances_text } : await (await fetch(`${base}/importances`)).json();
     if (found.problem || !found.shares.length) { place.replaceChildren(h("p", { class: "soft" }, `${found.problem || found.text}.`)); return; }
-    place.replaceChildren(h("p", { class: "soft" }, `How much of the difference between configs each hyper-parameter explains, ${found.text}.`), ...found.shares.map(([name, share]) => {
+    place.replaceChildren(h("p", { class: "soft" }, `How much each hyper-parameter sets the best configs apart, ${found.text}.`), ...found.shares.map(([name, share]) => {
       const bar = h("i");
       bar.style.width = `${100 * share}%`;
       return h("div", { class: "bar" }, h("span", { class: "label", "data-tip": name }, name), h("span", { class: "track" }, bar), h("span", { class: "n" }, percent(share)));

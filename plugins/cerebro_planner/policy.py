@@ -17,14 +17,21 @@ from collections.abc import Mapping, Sequence
 from math import ceil, inf
 from typing import Any, ClassVar
 
-from cerebro_elastic.core.model.interfaces import RemainingWork
-from cerebro_elastic.core.model.run import Progress
-from cerebro_elastic.core.model.units import Order
-from cerebro_elastic.scheduling.look_ahead import Auto, dry_run, least_end, mean_unit
-from cerebro_elastic.scheduling.openshop.dispatch import Dispatch
-from cerebro_elastic.scheduling.openshop.exact import SOLVER, TICKS, by_start
-from cerebro_elastic.scheduling.openshop.rules import Planned, Rule
-from cerebro_elastic.scheduling.openshop.state import DispatchState, ScheduledUnit
+from cerebro_elastic.extending.planning import (
+    Auto,
+    Dispatch,
+    DispatchState,
+    Order,
+    Planned,
+    Progress,
+    RemainingWork,
+    Rule,
+    ScheduledUnit,
+    dry_run,
+    least_end,
+    mean_unit,
+)
+from cerebro_planner.exact import SOLVER, TICKS, by_start
 
 WORTH = 0.001
 """How much longer than its bound, as a share, the run must be for the solver to be called."""
@@ -128,8 +135,8 @@ def _numbers(names: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _question(left: RemainingWork, known: Sequence[ScheduledUnit], seed: int) -> Mapping[str, Any] | None:
-    """The question to ``openshop.cp_sat`` if the run goes on as ``known`` (units up to its end), from which
-    each unit has its node."""
+    """The question to ``cerebro_planner.cp_sat`` if the run goes on as ``known`` (units up to its end), from
+    which each unit has its node."""
     end_epoch = _epochs(left)
     asked = [v for v in known if v.epoch < end_epoch]
     if len(asked) < 2:

@@ -10,24 +10,31 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cerebro_elastic.errors import ScheduleError
-from cerebro_elastic.scheduling.openshop.bounds import lower_bound
-from cerebro_elastic.scheduling.openshop.bulk import Bulk, suits
-from cerebro_elastic.scheduling.openshop.checks import (
+from cerebro_elastic.extending.errors import ScheduleError
+from cerebro_elastic.extending.planning import (
     LARGEST_SEED,
     LONGEST_SEARCH,
     Array,
+    Furthest,
+    InOrder,
+    Instance,
+    Longest,
+    Random,
+    Rule,
+    ScheduledUnit,
+    instance,
+    left_shifted,
+    lower_bound,
     number,
     numbers,
     one_of,
+    rearranged,
     whole,
 )
-from cerebro_elastic.scheduling.openshop.exact import exact
-from cerebro_elastic.scheduling.openshop.instances import Instance, instance
-from cerebro_elastic.scheduling.openshop.online import DispatchTrace, Disturbances, OnlineRun
-from cerebro_elastic.scheduling.openshop.rollouts import DispatchSettings
-from cerebro_elastic.scheduling.openshop.rules import Furthest, InOrder, Longest, Random, Rule, rearranged
-from cerebro_elastic.scheduling.openshop.state import ScheduledUnit, left_shifted
+from cerebro_planner.bulk import Bulk, suits
+from cerebro_planner.exact import exact
+from cerebro_planner.online import DispatchTrace, Disturbances, OnlineRun
+from cerebro_planner.rollouts import DispatchSettings
 
 DECISIONS_PER_SECOND = 60_000
 """Decisions of rollouts for one of ``schedule``'s seconds: as many as a slow machine makes in it."""

@@ -1,4 +1,4 @@
-"""``exact`` of live runs follows the orders that it is given. ``openshop/test_exact.py`` tests the solver."""
+"""``exact`` of live runs follows the orders that it is given. ``test_exact.py`` tests the solver."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cerebro_elastic.core.model.events import Ordered, UnitAssigned, UnitCommitt
 from cerebro_elastic.core.model.interfaces import RemainingWork, SchedulingContext
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import Order, Unit
-from cerebro_elastic.scheduling import exact
-from cerebro_elastic.scheduling.exact import Exact
 from cerebro_elastic.simulation import redecide
+from cerebro_planner import policy as exact
+from cerebro_planner.policy import Exact
 from support.world import FixedSearch, World
 
 LEFT = RemainingWork(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cerebro_elastic.errors import ScheduleError
-from cerebro_elastic.scheduling.openshop import (
+from cerebro_planner import (
     Disturbances,
     Instance,
     Outage,
@@ -22,8 +22,8 @@ from cerebro_elastic.scheduling.openshop import (
     instance,
     schedule,
 )
-from cerebro_elastic.scheduling.openshop.online import RULES
-from cerebro_elastic.scheduling.openshop.planner import POLICIES
+from cerebro_planner.online import RULES
+from cerebro_planner.planner import POLICIES
 from support.schedules import judge
 
 

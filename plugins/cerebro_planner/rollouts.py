@@ -14,15 +14,19 @@ from math import inf
 
 import numpy as np
 
-from cerebro_elastic.scheduling.openshop.bounds import relaxed
-from cerebro_elastic.scheduling.openshop.dispatch import Dispatch
-from cerebro_elastic.scheduling.openshop.instances import Instance
-from cerebro_elastic.scheduling.openshop.owners import evened, lightest, only_holders, rounded
-from cerebro_elastic.scheduling.openshop.rules import Longest, Rule
-from cerebro_elastic.scheduling.openshop.state import DispatchState
+from cerebro_elastic.extending.planning import (
+    SPREADS,
+    Dispatch,
+    DispatchState,
+    Instance,
+    Longest,
+    Rule,
+    lightest,
+    only_holders,
+    relaxed,
+)
+from cerebro_planner.owners import evened, rounded
 
-SPREADS = (0.02, 0.05, 0.1, 0.2)
-"""Standard deviations of the weights tried."""
 HORIZONS = (1.002, 1.01, 1.03)
 """The horizons tried, as shares of the bound (see ``DispatchSettings.horizon``)."""
 GUARDS = (-1.0, -1.0, 0.0, 0.005, 0.01, 0.02)

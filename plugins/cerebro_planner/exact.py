@@ -41,17 +41,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.errors import RunError, ScheduleError
-from cerebro_elastic.scheduling.openshop.checks import Array
-from cerebro_elastic.scheduling.openshop.instances import Instance
-from cerebro_elastic.scheduling.openshop.state import ScheduledUnit, left_shifted
-from cerebro_elastic.system.subprocess_call import NO_FORK, call
+from cerebro_elastic.extending.errors import RunError, ScheduleError
+from cerebro_elastic.extending.planning import NO_FORK, Array, Instance, ScheduledUnit, call, left_shifted
 
 TICKS = 1_000_000
 """CP-SAT counts in integers: the makespan of the start is this many of them. Durations are rounded up."""
 UNITS = 2000
 """More are refused: the model would not get anywhere."""
-SOLVER = "cerebro_elastic.scheduling.openshop.cp_sat"
+SOLVER = "cerebro_planner.cp_sat"
 """The module that solves."""
 
 JointUnit = tuple[int, int, int, float]

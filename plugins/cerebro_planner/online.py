@@ -19,14 +19,23 @@ from math import inf
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cerebro_elastic.errors import ScheduleError
-from cerebro_elastic.scheduling.openshop.bounds import lower_bound
-from cerebro_elastic.scheduling.openshop.checks import MOST_UNITS, floats, number, numbers, one_of, whole
-from cerebro_elastic.scheduling.openshop.dispatch import Dispatch
-from cerebro_elastic.scheduling.openshop.instances import Instance
-from cerebro_elastic.scheduling.openshop.rollouts import DispatchSettings, adopt, plan, rollout
-from cerebro_elastic.scheduling.openshop.rules import Longest
-from cerebro_elastic.scheduling.openshop.state import DispatchState, ScheduledUnit, Seconds
+from cerebro_elastic.extending.errors import ScheduleError
+from cerebro_elastic.extending.planning import (
+    MOST_UNITS,
+    Dispatch,
+    DispatchState,
+    Instance,
+    Longest,
+    ScheduledUnit,
+    Seconds,
+    floats,
+    lower_bound,
+    number,
+    numbers,
+    one_of,
+    whole,
+)
+from cerebro_planner.rollouts import DispatchSettings, adopt, plan, rollout
 
 RULES = ("each", "asynchronous", "synchronous")
 """The rules by which configs go on (see ``Rungs.rule``)."""

@@ -15,9 +15,9 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.errors import MissingExtra, ScheduleError
 from cerebro_elastic.registry import install_extra, load
-from cerebro_elastic.scheduling.exact import Exact
-from cerebro_elastic.scheduling.openshop import Disturbances, Outage, instance, joint, schedule
 from cerebro_elastic.simulation import Simulation, SyntheticMetrics, Times, read_faults, redecide, simulate
+from cerebro_planner import Disturbances, Outage, instance, joint, schedule
+from cerebro_planner.policy import Exact
 from support.schedules import judge, judge_joint
 from support.world import FixedSearch
 

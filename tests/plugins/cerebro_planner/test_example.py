@@ -1,4 +1,4 @@
-"""The example in the docstring of ``cerebro_elastic.scheduling.openshop`` prints what it says."""
+"""The example in the docstring of ``cerebro_planner`` prints what it says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from cerebro_elastic.scheduling import openshop
+import cerebro_planner as openshop
 
 
 def test_the_example_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:

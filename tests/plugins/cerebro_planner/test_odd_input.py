@@ -14,7 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cerebro_elastic.errors import ScheduleError
-from cerebro_elastic.scheduling.openshop import (
+from cerebro_elastic.scheduling.openshop.instances import Instance
+from cerebro_planner import (
     Disturbances,
     Outage,
     Rungs,
@@ -23,8 +24,7 @@ from cerebro_elastic.scheduling.openshop import (
     lower_bound,
     schedule,
 )
-from cerebro_elastic.scheduling.openshop.instances import Instance
-from cerebro_elastic.scheduling.openshop.planner import POLICIES
+from cerebro_planner.planner import POLICIES
 from support.schedules import judge, judge_joint
 
 ODD: list[Any] = [

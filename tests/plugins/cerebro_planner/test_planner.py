@@ -12,8 +12,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from cerebro_elastic.errors import ScheduleError
-from cerebro_elastic.scheduling.openshop import Disturbances, Instance, Outage, Schedule, instance, schedule
-from cerebro_elastic.scheduling.openshop.planner import POLICIES
+from cerebro_planner import Disturbances, Instance, Outage, Schedule, instance, schedule
+from cerebro_planner.planner import POLICIES
 from support.schedules import judge
 
 CHEAP = sorted(POLICIES.keys() - {"exact"})

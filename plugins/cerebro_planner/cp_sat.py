@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cerebro_elastic.errors import MissingExtra
-from cerebro_elastic.registry import install_extra
-from cerebro_elastic.scheduling.openshop.state import left_shifted
-from cerebro_elastic.system.subprocess_call import serve
+from cerebro_elastic.extending.errors import MissingExtra, install_extra
+from cerebro_elastic.extending.planning import left_shifted, serve
 
 
 def open_shop(question: dict[str, Any]) -> list[tuple[int, int]] | None:

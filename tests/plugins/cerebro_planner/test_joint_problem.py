@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cerebro_elastic.errors import ScheduleError
-from cerebro_elastic.scheduling.openshop import joint
+from cerebro_planner import joint
 from support.schedules import judge_joint
 
 

@@ -15,8 +15,7 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.scheduling.openshop.bounds import lower_bound
-from cerebro_elastic.scheduling.openshop.instances import Instance
+from cerebro_elastic.extending.planning import Instance, lower_bound
 
 LONG = 0.5
 """The share of the lower bound from which on a config's length makes it urgent."""

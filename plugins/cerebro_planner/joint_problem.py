@@ -19,21 +19,22 @@ from math import inf
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cerebro_elastic.errors import ScheduleError
-from cerebro_elastic.scheduling.openshop.bounds import lower_bound
-from cerebro_elastic.scheduling.openshop.checks import (
+from cerebro_elastic.extending.errors import ScheduleError
+from cerebro_elastic.extending.planning import (
     LARGEST_SEED,
     LONGEST_SEARCH,
     Array,
+    Instance,
+    instance,
+    left_shifted,
+    lower_bound,
     number,
     numbers,
     one_of,
     whole,
 )
-from cerebro_elastic.scheduling.openshop.exact import UNITS, JointUnit, exact_joint
-from cerebro_elastic.scheduling.openshop.instances import Instance, instance
-from cerebro_elastic.scheduling.openshop.planner import schedule
-from cerebro_elastic.scheduling.openshop.state import left_shifted
+from cerebro_planner.exact import UNITS, JointUnit, exact_joint
+from cerebro_planner.planner import schedule
 
 Ints = NDArray[np.int64]
 

@@ -1,0 +1,68 @@
+"""What does code of the user's name? Its functions behind wrappers, and the variables that they read."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from cerebro_elastic.data.user_state import in_cell
+from cerebro_elastic.registry import is_users_module
+
+_WRAPPERS = {
+    property: "fget",
+    staticmethod: "__func__",
+    classmethod: "__func__",
+    MethodType: "__func__",
+    functools.partial: "func",
+    functools.partialmethod: "func",
+    functools.cached_property: "func",
+}
+"""By kind of object: the attribute with what it runs."""
+
+
+def functions_of(value: Any) -> Iterator[FunctionType]:
+    """The functions that run when ``value`` is called, or read as an attribute of its class: itself, and what
+    is behind caches, partial calls and other wrappers."""
+    if isinstance(value, FunctionType):
+        yield value
+    behind = [getattr(value, name) for kind, name in _WRAPPERS.items() if isinstance(value, kind)]
+    for inner in (*behind, getattr(value, "__dict__", {}).get("__wrapped__")):
+        if inner is not None:
+            yield from functions_of(inner)
+
+
+def names_in(function: FunctionType) -> set[str]:
+    """What a function, and those inside of it, name besides their own variables."""
+    return {name for code in _codes(function) for name in code.co_names}
+
+
+def texts_in(function: FunctionType) -> set[str]:
+    """The texts that stand in a function, and in those inside of it."""
+    return {text for code in _codes(function) for text in code.co_consts if isinstance(text, str)}
+
+
+def _codes(function: FunctionType) -> list[CodeType]:
+    codes = [function.__code__]
+    for each in codes:  # which grows
+        codes += [constant for constant in each.co_consts if isinstance(constant, CodeType)]
+    return codes
+
+
+def variables_of(function: FunctionType) -> Iterator[tuple[str, str, Any]]:
+    """What a function has in its closure, and the variables of the user's files that it names: each with the
+    name of its file."""
+    own = str(function.__globals__.get("__name__"))
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        yield from ((own, name, item) for item in in_cell(cell))
+    names = names_in(function)
+    files = [own]
+    for file in files:  # which grows by the modules that are named
+        if is_users_module(file):
+            for name in sorted(names & vars(sys.modules[file]).keys()):
+                value = vars(sys.modules[file])[name]
+                yield file, name, value
+                if isinstance(value, ModuleType) and value.__name__ not in files:
+                    files.append(value.__name__)

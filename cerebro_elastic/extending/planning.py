@@ -1,0 +1,44 @@
+"""For planners: the problem of the open shop, its dispatcher and rules, and the policy ``auto``, from which a
+policy of live runs may derive. Imports no torch."""
+
+from cerebro_elastic.core.model.interfaces import RemainingWork as RemainingWork
+from cerebro_elastic.core.model.run import Progress as Progress
+from cerebro_elastic.core.model.units import Order as Order
+from cerebro_elastic.scheduling.look_ahead import SPREADS as SPREADS
+from cerebro_elastic.scheduling.look_ahead import Auto as Auto
+from cerebro_elastic.scheduling.look_ahead import dry_run as dry_run
+from cerebro_elastic.scheduling.look_ahead import least_end as least_end
+from cerebro_elastic.scheduling.look_ahead import mean_unit as mean_unit
+from cerebro_elastic.scheduling.openshop.bounds import Fractions as Fractions
+from cerebro_elastic.scheduling.openshop.bounds import lower_bound as lower_bound
+from cerebro_elastic.scheduling.openshop.bounds import relaxed as relaxed
+from cerebro_elastic.scheduling.openshop.checks import LARGEST_SEED as LARGEST_SEED
+from cerebro_elastic.scheduling.openshop.checks import LONGEST_SEARCH as LONGEST_SEARCH
+from cerebro_elastic.scheduling.openshop.checks import MOST_UNITS as MOST_UNITS
+from cerebro_elastic.scheduling.openshop.checks import Array as Array
+from cerebro_elastic.scheduling.openshop.checks import floats as floats
+from cerebro_elastic.scheduling.openshop.checks import number as number
+from cerebro_elastic.scheduling.openshop.checks import numbers as numbers
+from cerebro_elastic.scheduling.openshop.checks import one_of as one_of
+from cerebro_elastic.scheduling.openshop.checks import whole as whole
+from cerebro_elastic.scheduling.openshop.dispatch import Dispatch as Dispatch
+from cerebro_elastic.scheduling.openshop.instances import Instance as Instance
+from cerebro_elastic.scheduling.openshop.instances import instance as instance
+from cerebro_elastic.scheduling.openshop.owners import Owners as Owners
+from cerebro_elastic.scheduling.openshop.owners import lightest as lightest
+from cerebro_elastic.scheduling.openshop.owners import only_holders as only_holders
+from cerebro_elastic.scheduling.openshop.owners import takers as takers
+from cerebro_elastic.scheduling.openshop.rules import Furthest as Furthest
+from cerebro_elastic.scheduling.openshop.rules import InOrder as InOrder
+from cerebro_elastic.scheduling.openshop.rules import Longest as Longest
+from cerebro_elastic.scheduling.openshop.rules import Planned as Planned
+from cerebro_elastic.scheduling.openshop.rules import Random as Random
+from cerebro_elastic.scheduling.openshop.rules import Rule as Rule
+from cerebro_elastic.scheduling.openshop.rules import rearranged as rearranged
+from cerebro_elastic.scheduling.openshop.state import DispatchState as DispatchState
+from cerebro_elastic.scheduling.openshop.state import ScheduledUnit as ScheduledUnit
+from cerebro_elastic.scheduling.openshop.state import Seconds as Seconds
+from cerebro_elastic.scheduling.openshop.state import left_shifted as left_shifted
+from cerebro_elastic.system.subprocess_call import NO_FORK as NO_FORK
+from cerebro_elastic.system.subprocess_call import call as call
+from cerebro_elastic.system.subprocess_call import serve as serve
