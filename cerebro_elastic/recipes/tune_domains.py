@@ -20,14 +20,14 @@ def plain(value: Any) -> Any:
 
     Raises ``ValueError`` for what a recipe cannot hold.
     """
+    if hasattr(value, "tolist"):  # first: numpy's float64 is a float
+        return plain(value.tolist())
     if value is None or isinstance(value, str | bool | int | float):
-        return value.tolist() if hasattr(value, "tolist") else value  # numpy's float64 is a float
+        return value
     if isinstance(value, Mapping):
         return {name: plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple | range):
         return [plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
     if isinstance(value, type) or callable(value):
         name = getattr(value, "__name__", repr(value))
         raise ValueError(
