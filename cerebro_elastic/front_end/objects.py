@@ -43,7 +43,7 @@ class References:
             return {key: part if key == _VALUES else self._named(part) for key, part in value.items()}
         if isinstance(value, list | tuple):
             return [self._named(part) for part in value]
-        kinds = type | FunctionType | BuiltinFunctionType | MethodType | functools.partial
+        kinds = (type, FunctionType, BuiltinFunctionType, MethodType, functools.partial)
         is_object = isinstance(value, kinds)
         return self.of(value) if is_object or is_in_cell(value) else value
 
