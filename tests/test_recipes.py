@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cerebro_elastic.errors import RecipeError
@@ -192,6 +193,28 @@ def test_overrides_replace_values_and_merge_sections() -> None:
     recipe = load_recipe(load_recipe(MINIMAL), epochs=3, data={"batch_size": 8}, nodes=2)
     assert (recipe.epochs, recipe.data.batch_size, recipe.data.source) == (3, 8, "digits.npz")
     assert recipe.nodes == NodeRange(2, 2)
+
+
+def test_a_space_takes_what_python_has() -> None:
+    space = {
+        "lr": np.logspace(-3, -1, 3),
+        "decay": np.float32(0.5),
+        "depth": range(1, 3),
+        "sizes": [(64, 32), (np.int64(8),)],
+        "drop": {"uniform": (np.float64(0.1), 0.5)},
+        "kind": {"branches": {"wide": {"width": np.arange(2)}, "deep": {}}},
+    }
+    said = {
+        "lr": [0.001, 0.01, 0.1],
+        "decay": 0.5,
+        "depth": [1, 2],
+        "sizes": [[64, 32], [8]],
+        "drop": {"uniform": [0.1, 0.5]},
+        "kind": {"branches": {"wide": {"width": [0, 1]}, "deep": {}}},
+    }
+    taken, written_out = (load_recipe({**MINIMAL, "search": {"space": each}}) for each in (space, said))
+    assert taken.resolved() == written_out.resolved()
+    assert "give its name, 'dict'" in complaint({**MINIMAL, "search": {"space": {"act": [dict]}}})
 
 
 def test_differences_name_each_changed_value() -> None:

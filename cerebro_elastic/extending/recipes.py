@@ -16,3 +16,4 @@ from cerebro_elastic.registry import folder_named as folder_named
 from cerebro_elastic.registry import import_object as import_object
 from cerebro_elastic.registry import is_reference as is_reference
 from cerebro_elastic.registry import named_class as named_class
+from cerebro_elastic.registry import place_in as place_in

@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from cerebro_elastic.errors import TaskError
@@ -43,11 +43,15 @@ class References:
             return {key: part if key == _VALUES else self._named(part) for key, part in value.items()}
         if isinstance(value, list | tuple):
             return [self._named(part) for part in value]
-        is_object = isinstance(value, type | FunctionType | BuiltinFunctionType | functools.partial)
+        kinds = (type, FunctionType, BuiltinFunctionType, MethodType, functools.partial)
+        is_object = isinstance(value, kinds)
         return self.of(value) if is_object or is_in_cell(value) else value
 
     def of(self, thing: Any) -> str:
-        """The reference of a function or class. Raises ``TaskError`` if others cannot import it."""
+        """The reference of a function, a class or its method. Raises ``TaskError`` if others cannot import
+        it."""
+        if (owner := _class_of(thing)) is not None:
+            return f"{self.of(owner)}.{thing.__name__}"
         if in_cells() and (known := _name_in_cells(thing)) is not None:
             return f"{written(known, self._root, pickle=self._pickle)}:{known}"
         module, name = getattr(thing, "__module__", ""), getattr(thing, "__qualname__", repr(thing))
@@ -69,8 +73,14 @@ class References:
 def root_of(thing: Any) -> Path:
     """The folder of users' modules for a run of ``thing``: its own; the working directory for what a cell
     defines, and for what is installed."""
-    module = getattr(thing, "__module__", None)
+    module = getattr(_class_of(thing) or thing, "__module__", None)
     return (import_folder(module) if module in sys.modules else None) or Path.cwd()
+
+
+def _class_of(thing: Any) -> type | None:
+    """The class that a class method was taken from."""
+    owner = thing.__self__ if isinstance(thing, MethodType) else None
+    return owner if isinstance(owner, type) else None
 
 
 def _name_in_cells(thing: Any) -> str | None:

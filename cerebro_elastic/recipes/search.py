@@ -25,7 +25,7 @@ from cerebro_elastic.recipes.fields import (
     path_or_url,
     registered,
 )
-from cerebro_elastic.recipes.tune_domains import from_tune
+from cerebro_elastic.recipes.tune_domains import from_tune, plain
 
 Sampler: TypeAlias = Annotated[str, registered("cerebro.samplers")]
 
@@ -66,11 +66,15 @@ class Domain(Section):
     @model_validator(mode="before")
     @classmethod
     def _shorthand(cls, value: object) -> object:
-        """A list is a choice, a lone value a choice of one. Ray Tune's domains are taken, too."""
+        """A list, a range or an array is a choice, a lone value a choice of one. Ray Tune's domains are
+        taken, too."""
         value = from_tune(value)
-        if isinstance(value, Mapping | Domain):
+        if isinstance(value, Domain):
             return value
-        return {"choice": value if isinstance(value, list | tuple) else [value]}
+        if isinstance(value, Mapping):
+            return {key: part if key == "branches" else plain(part) for key, part in value.items()}
+        value = plain(value)
+        return {"choice": value if isinstance(value, list) else [value]}
 
     @model_validator(mode="after")
     def _sensible(self) -> Domain:

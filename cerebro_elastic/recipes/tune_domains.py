@@ -1,5 +1,6 @@
-"""Search spaces that are written with Ray Tune (``tune.loguniform``, ``tune.grid_search``, ...), as those of
-recipes. Ray is not imported: a caller that has such an object has imported it."""
+"""Search spaces as Python has them, in the values of a recipe: arrays, ranges, and domains of Ray Tune
+(``tune.loguniform``, ``tune.grid_search``, ...). Neither numpy nor Ray is imported: a caller that has such an
+object has imported it."""
 
 from __future__ import annotations
 
@@ -11,6 +12,31 @@ _MODULE = "ray.tune.search.sample"
 _GRID = "grid_search"
 _MOST_STEPS = 10_000
 """The longest list of values that stands for steps between two bounds."""
+
+
+def plain(value: Any) -> Any:
+    """The value in the types of JSON: of arrays and scalars of numpy or torch their numbers, of ranges and
+    tuples a list.
+
+    Raises ``ValueError`` for what a recipe cannot hold.
+    """
+    if hasattr(value, "tolist"):  # first: numpy's float64 is a float
+        return plain(value.tolist())
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [plain(item) for item in value]
+    if isinstance(value, type) or callable(value):
+        name = getattr(value, "__name__", repr(value))
+        raise ValueError(
+            f"{name} is code, and a recipe has values: give its name, {name!r}, and have the constructor "
+            "look it up, such as getattr(torch.nn, name)"
+        )
+    raise ValueError(
+        f"{value!r} is a {type(value).__name__}: give numbers, texts, booleans, or lists and mappings of them"
+    )
 
 
 def from_tune(value: object) -> object:

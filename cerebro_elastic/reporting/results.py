@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -253,21 +253,31 @@ def config_result(
 
 def records(rows: Sequence[ConfigResult]) -> list[dict[str, Any]]:
     """A row for each config, and its members, and full epoch (from 1): hyper-parameters, then metrics, by
-    name. A metric with the name of a hyper-parameter is called ``metric.<name>``. A metric that was not
-    logged is ``None``."""
-    hparams = sorted({name for row in rows for name in row.hparams})
-    metrics = logged_metrics(rows)
-    titles = {name: f"metric.{name}" if name in {*hparams, "config", "epoch"} else name for name in metrics}
+    name. A hyper-parameter with the name of another column is called ``hparam.<name>``, and such a metric, or
+    one with the name of a hyper-parameter, ``metric.<name>``. A metric that was not logged is ``None``."""
+    hparams = _titles_of_hparams(rows, _PLACE)
+    taken = {*hparams, *_PLACE}
+    metrics = {name: f"metric.{name}" if name in taken else name for name in logged_metrics(rows)}
     return [
         {
             "config": row.config,
             "epoch": number,
-            **{name: row.hparams.get(name) for name in hparams},
-            **{titles[name]: values.get(name) for name in metrics},
+            **{title: row.hparams.get(name) for name, title in hparams.items()},
+            **{title: values.get(name) for name, title in metrics.items()},
         }
         for row in sorted((each for row in rows for each in (row, *row.members)), key=lambda row: row.config)
         for number, values in enumerate(row.curve, start=row.behind + 1)
     ]
+
+
+_PLACE = ("config", "epoch")
+"""The columns of the curves that say whose values a row has."""
+
+
+def _titles_of_hparams(rows: Sequence[ConfigResult], columns: Collection[str]) -> dict[str, str]:
+    """The columns of the hyper-parameters by name, beside others of the table."""
+    names = sorted({name for row in rows for name in row.hparams})
+    return {name: f"hparam.{name}" if name in columns else name for name in names}
 
 
 def write_curves(rows: Sequence[ConfigResult], path: Path) -> None:
@@ -278,9 +288,7 @@ def write_curves(rows: Sequence[ConfigResult], path: Path) -> None:
 def curves_text(rows: Sequence[ConfigResult]) -> str:
     """The text of that file."""
     table = records(rows)
-    names = (
-        list(table[0]) if table else ["config", "epoch", *sorted({n for row in rows for n in row.hparams})]
-    )
+    names = list(table[0]) if table else [*_PLACE, *_titles_of_hparams(rows, _PLACE).values()]
     return _csv(names, table)
 
 
@@ -303,11 +311,9 @@ def leaderboard_records(rows: Sequence[ConfigResult], metric: str) -> list[dict[
         }
         for place, row in enumerate(rows, start=1)
     ]
-    own = list(table[0]) if table else []
-    hparams = sorted({name for row in rows for name in row.hparams})
-    titles = {name: f"hparam.{name}" if name in own else name for name in hparams}
+    titles = _titles_of_hparams(rows, list(table[0]) if table else ())
     for line, row in zip(table, rows, strict=True):
-        line |= {titles[name]: row.hparams.get(name) for name in hparams}
+        line |= {title: row.hparams.get(name) for name, title in titles.items()}
     return table
 
 

@@ -11,6 +11,8 @@ from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.registry import users_name
 
 _OWN_FRAMES, _FRAMES = 3, 6
+_PARTS = 3
+"""The parts of a path by which people know a library's file."""
 _LINES, _COLUMNS = 4, 300
 """The most lines of a message, and letters of a line, that people see."""
 _DEEP = "\n  raised at "
@@ -21,8 +23,9 @@ _RULE = "-" * 20
 
 
 def explain_error(error: BaseException, root: Path) -> str:
-    """The error, what it was raised from, and the innermost frames of both in the user's files, nearest
-    first.
+    """The error, what it was raised from, the innermost frames of both in the user's files, nearest first,
+    and where a library has raised it.
+
     Errors of this package explain themselves: they come without frames."""
     if isinstance(error, CerebroError):
         return str(error)
@@ -30,15 +33,22 @@ def explain_error(error: BaseException, root: Path) -> str:
     if text == "EOF when reading a line" or type(error).__name__ == "BdbQuit":
         text = f"{text} (nobody can type here: remove breakpoint() and input() from the code)"
     cause = error.__cause__
+    raised = [
+        frame
+        for each in (cause, error)
+        for frame in traceback.extract_tb(None if each is None else each.__traceback__)
+    ]
+    named = [(_name_of(Path(frame.filename), root), frame) for frame in raised]
     frames = [
         f"\n  {name}:{frame.lineno} in {frame.name}: {frame.line}"
-        for raised in (cause, error)
-        for frame in traceback.extract_tb(None if raised is None else raised.__traceback__)
-        if (name := _name_of(Path(frame.filename), root)) is not None
-    ]
+        for name, frame in named
+        if name is not None
+    ][: -_OWN_FRAMES - 1 : -1]
+    if named and named[-1][0] is None and (name := _name_in_library(Path(raised[-1].filename))) is not None:
+        frames.append(f"\n  {name}:{raised[-1].lineno} in {raised[-1].name}: {raised[-1].line}")
     notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()) if not note.startswith(_RULE))
     source = f"\nraised from {type(cause).__name__}: {_message(cause)}" if cause is not None else ""
-    return f"{type(error).__name__}: {text}{source}{notes}{''.join(reversed(frames[-_OWN_FRAMES:]))}"
+    return f"{type(error).__name__}: {text}{source}{notes}{''.join(frames)}"
 
 
 def _message(error: BaseException) -> str:
@@ -54,8 +64,14 @@ def _name_of(file: Path, root: Path) -> str | None:
     return name if name is None or name.endswith(file.name) else f"{name}/{file.name}"
 
 
-def has_own_frames(explanation: str) -> bool:
-    """Whether an explanation has lines of the user's files."""
+def _name_in_library(file: Path) -> str | None:
+    """The last parts of a library's path; ``None`` of this package and its plugins."""
+    ours = any(part.startswith("cerebro_") for part in file.parts)
+    return None if ours else "/".join(file.parts[-_PARTS:])
+
+
+def has_frames(explanation: str) -> bool:
+    """Whether an explanation has lines of the user's files, or of a library."""
     return any(map(_FRAME.match, explanation.splitlines()))
 
 

@@ -56,7 +56,7 @@ from cerebro_elastic.training.rebuild import rebuild
 from cerebro_elastic.training.structure import ModelOutline, ModelStructure, outline, without_uninitialized
 from cerebro_elastic.training.task import Observe, Stopped, TaskState, UnitJob
 from cerebro_elastic.training.test_metrics import measured_alone, row_by_row
-from cerebro_elastic.training.user_functions import UserFunctions
+from cerebro_elastic.training.user_functions import UserFunctions, step_scheduler
 
 _PLAIN_STEPS = ("single", "ddp", "fsdp")
 """The parallelisms under which ``loss.backward()`` and ``optimizer.step()`` are all of a step."""
@@ -133,6 +133,7 @@ class FunctionUnit:
         self.progress = Progress() if job.state is None else self._taken_up(job.state)
         if job.state is not None:
             self._graph.restore(cloned(job.state["objects"]), self._device)
+            self._put_gradients(job.state.get("grads", {}))
         self._settings = process_settings.AsSetUp()
         self._place_generators(job.state)
 
@@ -154,19 +155,26 @@ class FunctionUnit:
         losses = self._losses(self._user.loss)
         batches = self._prepared(job_batches.training_batches(job, self._portion))
         rows = islice(job_batches.training_rows(job), job.skip, None)
-        parts.model.train()
+        self._set_mode(training=True)
         try:
-            for batch, count in zip(batches, rows, strict=True):
+            for done_here, (batch, count) in enumerate(zip(batches, rows, strict=True)):
                 x, y, loss_of, share = losses(batch, self._parallelism.portion(count).share)
                 batch_loss = self._parallelism.step(
                     parts, x, y, loss_of, share=share, clip=self._section.clip
                 )
                 if parts.scheduler is not None and self._section.step_scheduler == "step":
-                    parts.scheduler.step()
+                    step_scheduler(parts.scheduler, of_step=self.progress.step + done_here + 1)
                 loss.add(batch_loss, count)
         except Stopped as stopped:
             done = stopped.batches
         return {"train_loss": loss.value}, done
+
+    def _set_mode(self, *, training: bool) -> None:
+        """Of the model, and of an optimizer that has modes, as those of ``schedulefree`` do."""
+        self._parts.model.train(training)
+        mode = getattr(self._parts.optimizer, "train" if training else "eval", None)
+        if callable(mode):
+            mode()
 
     def prefix_attached(self) -> AbstractContextManager[None]:
         """Within the block, which is the unit, the frozen prefix returns features, if the model has one."""
@@ -225,7 +233,7 @@ class FunctionUnit:
 
     def _validated(self, batches: Iterator[Any], rows: Iterable[int]) -> dict[str, float]:
         user = self._user
-        self._parts.model.eval()
+        self._set_mode(training=False)
         with torch.no_grad():
             if user.eval_fn:
                 metrics = user.call(user.eval_fn, self._job.hparams, self._context(batches))
@@ -265,6 +273,7 @@ class FunctionUnit:
             "options": self._options,
             "structure": structure,
             "objects": objects if self._whole else self._carried("objects"),
+            "grads": self._gradients(),
             "scheduler": self._parts.scheduler and self._parts.scheduler.state_dict(),
             "rng": mine["rng"],
             "step": self.progress.step,
@@ -282,6 +291,18 @@ class FunctionUnit:
         state = self._job.state
         carried: Mapping[str, Any] = {} if state is None else state.get(key, {})
         return carried
+
+    def _gradients(self) -> dict[str, torch.Tensor]:
+        """Gradients that the next batch of a ``train_fn`` may add to. The ready-made step zeroes its own."""
+        if self._user.train_fn is None or not self._whole:
+            return {}
+        named = self._model.named_parameters()
+        return {name: p.grad.detach() for name, p in named if p.grad is not None}
+
+    def _put_gradients(self, gradients: Mapping[str, torch.Tensor]) -> None:
+        for name, parameter in self._model.named_parameters() if gradients else ():
+            if name in gradients:
+                parameter.grad = gradients[name].to(self._device, copy=True)
 
     def _structure(self) -> Mapping[str, Any]:
         """How training has changed the model's structure."""
@@ -377,7 +398,7 @@ class FunctionUnit:
             rng.seed_all(job_batches.rank_seed(self._job))
 
     def _users_pass(self, train_fn: Callable[..., Any]) -> dict[str, float]:
-        self._parts.model.train()
+        self._set_mode(training=True)
         stops: list[int] = []
         batches = self._prepared(job_batches.training_batches(self._job, self._even_part))
         context = self._context(_noting(batches, stops))
@@ -439,7 +460,7 @@ class FunctionUnit:
         if scheduler is None or self._section.step_scheduler == "step":
             return
         if not isinstance(scheduler, ReduceLROnPlateau):
-            scheduler.step()
+            step_scheduler(scheduler, of_epoch=self._job.unit.epoch + 1)
         elif "val_loss" in metrics:
             scheduler.step(metrics["val_loss"])
         else:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from itertools import islice
+from itertools import accumulate, islice
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -157,6 +159,15 @@ def natural_batches(job: UnitJob, partitions: Iterable[Partition], part: BatchPa
                 job.learns_rows.next(job, partition, loader, rows[part(len(rows))], batch)
             yield batch
             done += 1
+
+
+def validation_row(job: UnitJob, partitions: Sequence[Partition], number: int) -> Any:
+    """One of the rows of ``partitions``, as validation has it before its batch is made."""
+    starts = [0, *accumulate(partition.rows for partition in partitions)]
+    at = bisect_right(starts, number) - 1
+    loader = validation_settings(job).of_phase(training=False, epoch=job.unit.epoch)
+    alone = replace(loader, batch_size=1, collate=itemgetter(0), transform=None, workers=0)
+    return next(job.batches(partitions[at], np.array([number - starts[at]]), alone))
 
 
 def _begin(loader: LoaderSettings) -> None:

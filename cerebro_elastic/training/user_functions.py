@@ -27,8 +27,8 @@ FOR_PASS = frozenset({"model", "optimizer", "scheduler", "batches", "epoch", "de
 """What ``train_fn`` and ``eval_fn`` may ask for besides hyper-parameters."""
 
 _RETURNS = (
-    "expected a model, (model, optimizer) or (model, optimizer, scheduler), the latter of torch.optim and "
-    "torch.optim.lr_scheduler"
+    "expected a model, (model, optimizer) or (model, optimizer, scheduler): an optimizer is a "
+    "torch.optim.Optimizer, and a scheduler has step, state_dict and load_state_dict"
 )
 _MEASURES: Mapping[str, BatchMean] = {"accuracy": accuracy}
 
@@ -75,7 +75,7 @@ class UserFunctions:
         right = (
             isinstance(model, nn.Module)
             and isinstance(optimizer, Optimizer | None)
-            and isinstance(scheduler, LRScheduler | None)
+            and (scheduler is None or is_scheduler(scheduler))
         )
         if not right or len(rest) > 2:
             raise TaskError(f"{name} returned {_described(returned)}: {_RETURNS}")
@@ -153,6 +153,23 @@ class UserFunctions:
         if is_reference(name):
             return self._function(role, name)
         return _named(role, name, choices, "give 'module:name'")
+
+
+def is_scheduler(value: Any) -> bool:
+    """Whether it steps, and its state hops: torch's own do, and those of timm."""
+    return all(callable(getattr(value, name, None)) for name in ("step", "state_dict", "load_state_dict"))
+
+
+def step_scheduler(scheduler: Any, *, of_epoch: int | None = None, of_step: int | None = None) -> None:
+    """Step it after so many epochs or steps, of which timm's are given the number."""
+    if isinstance(scheduler, LRScheduler):
+        scheduler.step()
+    elif of_step is None:
+        scheduler.step(of_epoch) if "epoch" in arguments.required(scheduler.step) else scheduler.step()
+    elif hasattr(scheduler, "step_update"):
+        scheduler.step_update(of_step)
+    else:
+        scheduler.step()
 
 
 def _named(

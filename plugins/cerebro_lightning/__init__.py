@@ -9,11 +9,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from cerebro_lightning.one_name import use_one_name
+
 if TYPE_CHECKING:
     from cerebro_lightning.task import LightningTask
     from cerebro_lightning.trainer import CerebroTrainer
 
 __all__ = ["CerebroTrainer", "LightningTask"]
+
+use_one_name()
 
 _HOMES = {"CerebroTrainer": "cerebro_lightning.trainer", "LightningTask": "cerebro_lightning.task"}
 

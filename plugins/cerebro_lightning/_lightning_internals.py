@@ -125,6 +125,20 @@ def callbacks_of(trainer: pl.Trainer) -> list[pl.Callback]:
     return callbacks
 
 
+def check_model_callbacks(
+    trainer: pl.Trainer, checked: Callable[[list[pl.Callback]], list[pl.Callback]]
+) -> None:
+    """Have the trainer take what ``checked`` leaves of its callbacks when those of the module are added."""
+    connector = trainer._callback_connector
+    attach = connector._attach_model_callbacks
+
+    def attach_checked() -> None:
+        attach()
+        vars(trainer)["callbacks"] = checked(callbacks_of(trainer))
+
+    connector._attach_model_callbacks = attach_checked  # type: ignore[method-assign]
+
+
 def dump_checkpoint(trainer: pl.Trainer) -> dict[str, Any]:
     """The checkpoint that the trainer would write to a file."""
     checkpoint: dict[str, Any] = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cerebro_elastic.extending.data import Arrays, check_given
+from cerebro_elastic.extending.data import Arrays, as_column, check_given
 from cerebro_elastic.extending.errors import DataError
 
 FORMS = (
@@ -88,6 +88,8 @@ def _columns_of_table(data: Any) -> list[tuple[str, Any]] | None:
 
 
 def _array(name: str, column: Any, what: str) -> NDArray[Any]:
+    if isinstance(column, np.ma.MaskedArray):
+        column = as_column(name, column)
     try:
         array = column.numpy(force=True) if isinstance(column, torch.Tensor) else np.asarray(column)
     except (TypeError, ValueError) as exc:

@@ -52,7 +52,7 @@ def _not_carried(unit: _Halt, ours: Mapping[str, Any]) -> Iterator[str]:
     yield GENERATORS
     if ours["grads"]:
         yield f"the gradients to which the next batch adds: {', '.join(sorted(ours['grads']))}"
-    for owner, fresh, tree in zip(unit.owners, unit.fresh, ours["attributes"], strict=True):
+    for owner, fresh, tree in zip(unit.owners, unit.as_made, ours["attributes"], strict=True):
         if isinstance(owner, pl.LightningModule):
             name = type(owner).__name__
             if fresh["trained"] != tree["trained"]:
@@ -79,10 +79,12 @@ def _changed(owner: str, fresh: Tree, tree: Tree) -> Iterator[str]:
             yield f"the attribute {owner}.{name}"
 
 
-def how_to_load(module: str) -> str:
-    """Python code that loads an exported checkpoint of the class ``module`` (``module:name``)."""
+def how_to_load(module: str, arguments: Mapping[str, Any] | None) -> str:
+    """Python code that loads an exported checkpoint of the class ``module`` (``module:name``), or of the
+    function that made the module of ``arguments``."""
     where, _, name = module.partition(":")
-    return _LOAD.format(where=where, name=name)
+    text = _LOAD if arguments is None else _LOAD_MADE
+    return text.format(where=where, name=name, first=name.partition(".")[0], arguments=arguments)
 
 
 _LOAD = """\
@@ -91,6 +93,15 @@ from {where} import {name}
 
 model = {name}.load_from_checkpoint("CHECKPOINT")
 # or go on training: L.Trainer(max_epochs=...).fit({name}(...), loader, ckpt_path="CHECKPOINT")
+"""
+
+
+_LOAD_MADE = """\
+import torch
+from {where} import {first}
+
+model = {name}(**{arguments})
+model.load_state_dict(torch.load("CHECKPOINT", weights_only=True)["state_dict"])
 """
 
 
@@ -113,19 +124,19 @@ def adapter_of(module: pl.LightningModule) -> dict[str, bytes]:
 
 
 class _Halt(SubEpoch):
-    """Loads a state and trains no batch. ``fresh`` has the attributes of its ``owners``, the module and the
+    """Loads a state and trains no batch. ``as_made`` has the attributes of its ``owners``, the module and the
     callbacks, from before."""
 
     def enter(self) -> NoReturn:
         self.owners: tuple[Any, ...] = (self.module, *callbacks_of(self.trainer))
         encoder = Encoder(known_of_model(self.module, self.trainer.optimizers), strict=False)
-        self.fresh = [
+        self.as_made = [
             encoder.module(owner, own_attributes, name)
             if isinstance(owner, nn.Module)
             else encoder.attributes(own_attributes(owner), name)
             for name, owner in zip(names_of(self.owners[1:]), self.owners, strict=True)
         ]
-        self.fresh = cloned(self.fresh)  # restoring writes into the present objects
+        self.as_made = cloned(self.as_made)  # restoring writes into the present objects
         super().enter()
         self.leave()
 

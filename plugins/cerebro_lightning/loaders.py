@@ -12,21 +12,27 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import count, islice
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NoReturn, cast
 from weakref import WeakKeyDictionary
 
 import lightning.pytorch as pl
 import numpy as np
 import torch
+from lightning.pytorch.utilities import CombinedLoader
 from lightning.pytorch.utilities.model_helpers import is_overridden
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from cerebro_elastic.extending.data import (
     Batches,
     DatasetFactory,
     ForeignGenerators,
+    LoaderSettings,
+    Partition,
+    Split,
     in_worker_processes,
     indivisible,
     seed_of_batch,
@@ -113,39 +119,79 @@ def _copied(value: Any, left: Iterator[int]) -> Any:
     return value if isinstance(value, _PLAIN) else id(value)
 
 
-_loaders: WeakKeyDictionary[Any, Sequence[Any]] = WeakKeyDictionary()
-"""The validation loaders of each data module of this process."""
+_loaders: WeakKeyDictionary[Any, tuple[bool, CombinedLoader]] = WeakKeyDictionary()
+"""The validation loaders of each data module of this process, and whether it combines them itself."""
 
 
-class ValidationLoader:
-    """One of a data module's validation loaders. Each batch is a sign of progress."""
+def _like(loader: Any, batches: Callable[[], Iterator[Any]]) -> Any:
+    """The user's loader, with her dataset, sampler and all else, but it yields ``batches``."""
+    if not isinstance(loader, DataLoader):
+        return _Wrapped(loader, batches)
+    present, kind = copy.copy(loader), cast(type, type(loader))
+    present.__class__ = _yielding(kind)
+    vars(present)[_BATCHES] = batches
+    return present
 
-    def __init__(self, job: UnitJob, number: int, loader: Any) -> None:
-        self.dataset = getattr(loader, "dataset", None)
-        self.batch_size = getattr(loader, "batch_size", None)
-        self._job = job
-        self._number = number
-        self._loader = loader
+
+_BATCHES = "_batches_of_unit"
+
+
+@cache
+def _yielding(kind: type) -> type:
+    return type(kind.__name__, (kind,), {"__iter__": lambda self: vars(self)[_BATCHES]()})
+
+
+class _Wrapped:
+    """Another iterable than a ``DataLoader``; what else is read of it is the user's."""
+
+    def __init__(self, loader: Any, batches: Callable[[], Iterator[Any]]) -> None:
+        self._loader, self._batches = loader, batches
 
     def __len__(self) -> int:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
-        if self._job.learns_rows is not None:
-            self._job.learns_rows.rest()
+        return self._batches()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+
+@dataclass(frozen=True)
+class _Validation:
+    """A pass over one of a data module's validation loaders. Each batch is a sign of progress.
+
+    On several ranks: this rank's rows of each batch, as for a training batch; the strategy learns its part.
+    Raises ``TaskError`` if the loader's batches are not lists of rows.
+    """
+
+    job: UnitJob
+    number: int
+    loader: Any
+    several: DistributedStrategy | None
+
+    def __post_init__(self) -> None:
+        if self.several is not None and (why := indivisible(self.loader)):
+            raise TaskError(f"the data module's validation loader {self.number} {why}")
+
+    def batches(self) -> Iterator[Any]:
+        if self.job.learns_rows is not None:
+            self.job.learns_rows.rest()
         for batch in self._batches():
-            self._job.beat()
+            self.job.beat()
             yield batch
 
     def _batches(self) -> Iterator[Any]:
-        loader = self._loader
-        if self._job.loader.workers and isinstance(loader, DataLoader) and loader.batch_sampler is not None:
+        loader = self.loader
+        if self.several is not None:
+            return self._divided(self.several)
+        if self.job.loader.workers and isinstance(loader, DataLoader) and loader.batch_sampler is not None:
             return self._of_rows(self._rows())
         return self._seeded(iter(loader))
 
     def _seeded(self, batches: Iterator[Any]) -> Iterator[Any]:
         """The batches, made in this process. Generators that the user's objects carry begin with each."""
-        generators = _generators_of(self._loader)
+        generators = _generators_of(self.loader)
         for number in count():
             with generators.seeded(seed_of_batch(self._seed, number)):
                 batch = next(batches, None)
@@ -155,20 +201,28 @@ class ValidationLoader:
 
     @property
     def _seed(self) -> tuple[int]:
-        return (job_batches.validation_seed(self._job, self._number),)
+        return (job_batches.validation_seed(self.job, self.number),)
+
+    def _divided(self, several: DistributedStrategy) -> Iterator[Any]:
+        # Each rank has drawn an order of its own: the first one's counts.
+        batches: list[Sequence[Any]] = several.broadcast(self._rows())
+        mine = [rows[several.part(len(rows))] for rows in batches]
+        for rows, batch in zip(batches, self._of_rows(mine), strict=True):
+            several.now = several.portion(len(rows))
+            yield batch
 
     def _rows(self) -> list[Sequence[Any]]:
         """The rows of each batch."""
         torch.empty((), dtype=torch.int64).random_()  # as a DataLoader does for each of its iterators
-        return list(self._loader.batch_sampler)
+        return list(self.loader.batch_sampler)
 
     def _of_rows(self, rows_of_batches: Sequence[Sequence[Any]]) -> Iterator[Any]:
         """The batches of these rows: made by the worker processes for training, if any, and shared with the
         host's other ranks."""
-        job = self._job
+        job = self.job
         factory = job.loader.dataset
         assert factory is not None
-        make = partial(_validation_batch, factory, job.seed, self._number)
+        make = partial(_validation_batch, factory, job.seed, self.number)
         if not job.loader.workers:
             yield from self._seeded(map(make, rows_of_batches))
             return
@@ -178,9 +232,9 @@ class ValidationLoader:
             rows_of_batches.__getitem__,
             self._seed,
             job.loader,
-            partial(_generators, factory, job.seed, self._number),
+            partial(_generators, factory, job.seed, self.number),
         )
-        key = ("validation loader", self._number, job.loader.data_args, list(map(list, rows_of_batches)))
+        key = ("validation loader", self.number, job.loader.data_args, list(map(list, rows_of_batches)))
         size = len(rows_of_batches)
         shared = nullcontext() if job.made is None else job.made.shared(key, size, job.unit.epoch)
         with shared as in_use:
@@ -188,38 +242,16 @@ class ValidationLoader:
             yield from job.data_use.timed(iter(batches))
 
 
-class DividedLoader(ValidationLoader):
-    """On several ranks: this rank's rows of each batch, as for a training batch. ``strategy`` learns its
-    part.
-
-    Raises ``TaskError`` if the loader's batches are not lists of rows.
-    """
-
-    def __init__(self, job: UnitJob, number: int, loader: Any, strategy: DistributedStrategy) -> None:
-        if why := indivisible(loader):
-            raise TaskError(f"the data module's validation loader {number} {why}")
-        super().__init__(job, number, loader)
-        self._strategy = strategy
-
-    def _batches(self) -> Iterator[Any]:
-        # Each rank has drawn an order of its own: the first one's counts.
-        batches: list[Sequence[Any]] = self._strategy.broadcast(self._rows())
-        mine = [rows[self._strategy.part(len(rows))] for rows in batches]
-        for rows, batch in zip(batches, self._of_rows(mine), strict=True):
-            self._strategy.now = self._strategy.portion(len(rows))
-            yield batch
-
-
 def _validation_batch(factory: DatasetFactory, seed: int, number: int, rows: Sequence[Any]) -> Any:
     """Runs in a worker process, which has a data module of its own."""
-    loader = _loaders_of(factory.make().module, seed, "cpu")[number]
+    loader = _loaders_of(factory.make().module, seed, "cpu")[1].flattened[number]
     several = getattr(loader.dataset, "__getitems__", None)  # as torch's fetcher does
     return loader.collate_fn(several(rows) if several else [loader.dataset[row] for row in rows])
 
 
 def _generators(factory: DatasetFactory, seed: int, number: int) -> ForeignGenerators:
     """Runs in a worker process: the generators of its validation loader ``number``."""
-    return _generators_of(_loaders_of(factory.make().module, seed, "cpu")[number])
+    return _generators_of(_loaders_of(factory.make().module, seed, "cpu")[1].flattened[number])
 
 
 def _generators_of(loader: Any) -> ForeignGenerators:
@@ -228,30 +260,51 @@ def _generators_of(loader: Any) -> ForeignGenerators:
     return ForeignGenerators({"dataset": loader.dataset, "collate_fn": loader.collate_fn})
 
 
-def _loaders_of(module: Any, seed: int, device: str) -> Sequence[Any]:
-    """The loaders that ``val_dataloader`` returns; it is called once in a process."""
+def _loaders_of(module: Any, seed: int, device: str) -> tuple[bool, CombinedLoader]:
+    """The loaders that ``val_dataloader`` returns, and whether it combines them itself. It is called once in
+    a process."""
     if module not in _loaders:
         with rng.borrowed(torch.device(device)):
             rng.seed_all(seed)
-            returned = module.val_dataloader() if is_overridden("val_dataloader", module) else []
-        if isinstance(returned, Mapping):
-            returned = list(returned.values())
-        loaders = list(returned) if isinstance(returned, list | tuple) else [returned]
-        for loader in loaders:
+            returned = module.val_dataloader()
+        combined = isinstance(returned, CombinedLoader)
+        loaders = returned if combined else CombinedLoader(returned, "sequential")
+        for loader in loaders.flattened:
             if isinstance(loader, DataLoader):  # its processes would be forks of this one, with its threads
                 loader.num_workers, loader.timeout = 0, 0
-        _loaders[module] = loaders
+        _loaders[module] = combined, loaders
     return _loaders[module]
 
 
 def loader_of_rows(job: UnitJob) -> EpochLoader:
     """The rows of the job's partition in their natural order."""
+    batches = partial(job_batches.natural_batches, job, [job.partition])
+    return _validation_loader(job, [job.partition], batches)
+
+
+def _validation_loader(
+    job: UnitJob, partitions: Sequence[Partition], batches: Callable[[], Iterator[Any]]
+) -> EpochLoader:
+    rows = Rows(sum(part.rows for part in partitions), partial(job_batches.validation_row, job, partitions))
+    count = job_batches.validation_batches(job, partitions)
+    settings = job_batches.validation_settings(job)
     return EpochLoader(
-        job_batches.validation_batches(job, [job.partition]),
-        partial(job_batches.natural_batches, job, [job.partition]),
-        rows=job.partition.rows,
-        batch_size=job_batches.validation_settings(job).batch_size,
+        count, batches, _users(settings, "valid", rows), _taken(replace(settings, shuffle=False))
     )
+
+
+def _users(settings: LoaderSettings, split: Split, rows: Rows) -> Dataset[Any]:
+    """The user's dataset, if these are its rows."""
+    made = settings.dataset.make() if settings.dataset is not None else None
+    same = made is not None and made.lengths.get(split) == len(rows)
+    return made.by_split[split] if made is not None and same else rows
+
+
+def _taken(settings: LoaderSettings) -> dict[str, Any]:
+    """How a ``DataLoader`` would take the rows."""
+    factory = settings.dataset
+    collate = settings.collate or (factory.make().collate if factory is not None else None)
+    return {"batch_size": settings.batch_size, "shuffle": settings.shuffle, "collate_fn": collate}
 
 
 def loaders_of_test_set(job: UnitJob, *, single: bool = False) -> Any:
@@ -279,38 +332,52 @@ def loaders_of_test_set(job: UnitJob, *, single: bool = False) -> Any:
     return DataLoader(loader.dataset, batch_size=1, collate_fn=loader.collate_fn)
 
 
-class Rows:
-    """Stands for a loader's dataset: it has a length, for losses that weigh by it."""
+class Rows(Dataset[Any]):
+    """The rows behind a loader that are no dataset of the user's."""
 
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
+    def __init__(self, rows: int, row: Callable[[int], Any]) -> None:
+        """``row`` returns one of the ``rows``, by its number."""
+        self._rows, self._row = rows, row
 
     def __len__(self) -> int:
         return self._rows
 
+    def __getitem__(self, number: int) -> Any:
+        if not 0 <= number < self._rows:
+            raise IndexError(f"row {number} of {self._rows}")
+        return self._row(number)
 
-class EpochLoader:
+
+class EpochLoader(DataLoader[Any]):
     """As long as a whole epoch; yields a part of it."""
 
     def __init__(
         self,
         length: int,
         batches: Callable[[], Iterator[Any]],
-        *,
-        rows: int = 0,
-        batch_size: int | None = None,
+        dataset: Dataset[Any] | None = None,
+        taken: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """``rows`` are those of the whole epoch."""
-        self.batch_size = batch_size
-        self.dataset = Rows(rows)
+        """``dataset`` has the rows of the whole epoch, which a loader of the user's would take by the
+        arguments ``taken``."""
+        super().__init__(dataset or Rows(1, _not_here), **taken)
         self._length = length
         self._batches = batches
 
     def __len__(self) -> int:
         return self._length
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Any:
         return self._batches()
+
+
+def _not_here(number: int | None = None) -> NoReturn:
+    del number
+    raise TaskError(
+        "the module or a callback walks through the training batches itself (trainer.train_dataloader), but "
+        "a unit has those of one partition, not of the epoch: add up in training_step what it needs, or "
+        "compute it before the run and give it in task.args"
+    )
 
 
 class UnitLoader(EpochLoader):
@@ -327,14 +394,8 @@ class UnitLoader(EpochLoader):
         finally:
             self._open = False
 
-    def __iter__(self) -> Iterator[Any]:
-        if not self._open:
-            raise TaskError(
-                "the module or a callback walks through the training batches itself "
-                "(trainer.train_dataloader), but a unit has those of one partition, not of the epoch: add "
-                "up in training_step what it needs, or compute it before the run and give it in task.args"
-            )
-        return super().__iter__()
+    def __iter__(self) -> Any:
+        return super().__iter__() if self._open else _not_here()
 
 
 class UnitLoaders:
@@ -347,37 +408,29 @@ class UnitLoaders:
 
     def training(self) -> UnitLoader:
         """As long as the epoch. A profile ends before it."""
-        profile = self._job.unit.phase is Phase.PROFILE
-        return UnitLoader(
-            job_batches.epoch_batches(self._job) + profile,
-            self._training,
-            rows=sum(self._job.rows),
-            batch_size=job_batches.loader_settings(self._job).batch_size,
-        )
+        job = self._job
+        length = job_batches.epoch_batches(job) + (job.unit.phase is Phase.PROFILE)
+        settings, rows = job_batches.loader_settings(job), Rows(sum(job.rows), _not_here)
+        return UnitLoader(length, self._training, _users(settings, "train", rows), _taken(settings))
 
-    def validation(self, module: pl.LightningModule) -> EpochLoader | list[ValidationLoader] | None:
-        """The data module's own loaders, or all validation partitions in their natural order; none if the
-        module does not validate. Units in the middle of an epoch have them, too, for code that reads their
-        length; they read no batch."""
+    def validation(self, module: pl.LightningModule) -> Any:
+        """The data module's own loaders as it returns them, or one of all validation partitions in their
+        natural order; none if the module does not validate. Units in the middle of an epoch have them, too,
+        for code that reads their length; they read no batch."""
         job = self._job
         if not is_overridden("validation_step", module):
             return None
         if (of_module := data_module(job)) is not None:
-            several = self._several
-            return [
-                ValidationLoader(job, number, loader)
-                if several is None
-                else DividedLoader(job, number, loader, several)
-                for number, loader in enumerate(_loaders_of(of_module, job.seed, job.device))
-            ] or None
-        if not job.validation:
-            return None
-        return EpochLoader(
-            job_batches.validation_batches(job, job.validation),
-            self._validation,
-            rows=sum(part.rows for part in job.validation),
-            batch_size=job_batches.validation_settings(job).batch_size,
-        )
+            if not is_overridden("val_dataloader", of_module):
+                return None
+            combined, loaders = _loaders_of(of_module, job.seed, job.device)
+            present = copy.copy(loaders)
+            present.flattened = [
+                _like(loader, _Validation(job, number, loader, self._several).batches)
+                for number, loader in enumerate(loaders.flattened)
+            ]
+            return present if combined else present.iterables
+        return _validation_loader(job, job.validation, self._validation) if job.validation else None
 
     def _training(self) -> Iterator[Any]:
         job = self._job

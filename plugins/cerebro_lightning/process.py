@@ -25,6 +25,7 @@ _CAUSED_BY_UNITS = (
     r"You defined a `validation_step` but have no `val_dataloader`",
     r"The number of training batches \(\d+\) is smaller than the logging interval",
     r"GPU available but not used",
+    r"The '\w+' does not have many workers",
     r"It is recommended to use `self\.log\(.*, sync_dist=True\)`",
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",
     r"The `srun` command is available on your system but is not used",

@@ -19,7 +19,8 @@ class LightningSection(TaskSection):
     kind: Literal["lightning"] = "lightning"
     """A `LightningModule`."""
     module: Reference
-    """The class, as `module:name`. Its constructor gets the hyper-parameters by name."""
+    """The class, or a function or class method that makes the module, as `module:name`. It gets the
+    hyper-parameters by name."""
     args: Arguments = Field(default={})
     """Constructor arguments that are not searched."""
     trainer: Annotated[Arguments, AfterValidator(checked_trainer_settings)] = Field(default={})

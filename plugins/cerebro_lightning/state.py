@@ -47,6 +47,7 @@ from cerebro_lightning._lightning_internals import (
     lightning_optimizers_of,
     made_in_setup,
 )
+from cerebro_lightning.made_anew import put_back
 from cerebro_lightning.optimizers import OURS, NamedStateStrategy
 
 MODULE = "module"
@@ -229,6 +230,7 @@ def load_state(module: pl.LightningModule, state: TaskState) -> pl.LightningModu
         module.configure_model()
     if parts := state[OURS]["structure"].get("parts"):
         rebuild(module, (), ModelStructure(module, ()), {"parts": parts}, ())
+    put_back(checkpoint, module, state[OURS].get("made anew", ()))
     module.on_load_checkpoint(checkpoint)
     load_values(module, checkpoint["state_dict"], strict=module.strict_loading)
     put_left_out(module, state[OURS].get("left out", {}).get(MISSING, {}))

@@ -74,6 +74,7 @@ from cerebro_lightning._lightning_internals import (
     training_results_of,
 )
 from cerebro_lightning.distributed import DistributedStrategy
+from cerebro_lightning.made_anew import leave_out, put_back
 from cerebro_lightning.optimizers import BESIDE_AVERAGE, OURS, NamedStateStrategy
 from cerebro_lightning.state import (
     LeftOut,
@@ -90,7 +91,7 @@ from cerebro_lightning.synced_logging import (
     keep_metrics_to_first,
     metrics_of_all_ranks,
 )
-from cerebro_lightning.trainer_settings import RowLogger, refuse_callbacks
+from cerebro_lightning.trainer_settings import RowLogger
 
 if not lightning.__version__.startswith(("2.5.", "2.6.")):
     raise MissingExtra(
@@ -108,7 +109,7 @@ _REBUILT = (
 )
 """Keys of a stock checkpoint that a unit does not load, as it gets their values from elsewhere."""
 
-_ELSEWHERE = {"attributes", "left out", "objects", "others", "rng", "structure"}
+_ELSEWHERE = {"attributes", "left out", "made anew", "objects", "others", "rng", "structure"}
 """Keys below ``OURS`` that are restored separately."""
 
 
@@ -139,6 +140,8 @@ class SubEpoch:
     """Whether it goes on with a unit that was stopped."""
     inherits: bool = False
     """Whether the state is another config's."""
+    fresh: Callable[[], pl.LightningModule] | None = None
+    """Makes the module as the next unit does."""
     seed: int = 0
     """For the generators of ranks other than the first, unless it ``resumes``."""
     metrics: dict[str, float] = field(init=False, default_factory=dict)
@@ -194,7 +197,6 @@ class SubEpoch:
         """Called when all set-up hooks are over, before the first batch."""
         trainer = self.trainer
         callbacks = callbacks_of(trainer)
-        refuse_callbacks(callbacks)  # those of the module's configure_callbacks, too
         self._options = [constructor_options(optimizer) for optimizer in trainer.optimizers]
         self._strategy.build(self.state)
         self._left_out = LeftOut(self.module, callbacks)
@@ -281,6 +283,8 @@ class SubEpoch:
         weights = state.get(BESIDE_AVERAGE, state["state_dict"])  # of averaged ones, the trained
         if self._strategy.whole and (found := self._left_out.of(self.module, weights)):
             state[OURS]["left out"] = found
+        if self.fresh is not None and (anew := leave_out(state, self.module, self.fresh)):
+            state[OURS]["made anew"] = list(anew)
         self.state = state
         self.metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         if self.stopped_after is None:
@@ -297,6 +301,7 @@ class SubEpoch:
             scheduler_state(config.scheduler, tree, self._device)
             for config, tree in zip(configs, saved["lr_schedulers"], strict=True)
         ]
+        put_back(saved, self.module, ours.get("made anew", ()))
         restore_stock_checkpoint(trainer, saved)
         for tensors in ours.get("left out", {}).values():
             put_left_out(self.module, tensors)

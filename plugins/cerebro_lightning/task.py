@@ -6,8 +6,9 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import lightning.pytorch as pl
 import torch
@@ -15,7 +16,7 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.parallelism import make_parallelism
-from cerebro_elastic.extending.recipes import import_object
+from cerebro_elastic.extending.recipes import import_object, place_in
 from cerebro_elastic.extending.state import FrozenPrefix, prefix_content
 from cerebro_elastic.extending.tasks import (
     Exported,
@@ -39,6 +40,7 @@ from cerebro_lightning import refusals
 from cerebro_lightning.distributed import DistributedStrategy, ShardedStrategy
 from cerebro_lightning.export import adapter_of, how_to_load, stock_checkpoint
 from cerebro_lightning.loaders import UnitLoaders, attached, data_module, loader_of_rows, loaders_of_test_set
+from cerebro_lightning.one_name import both_loaded
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.process import unit_process
 from cerebro_lightning.section import LightningSection
@@ -47,9 +49,9 @@ from cerebro_lightning.subepoch import SubEpoch
 from cerebro_lightning.tested import RowNotes, Stage, Unchanged, watches_validation
 from cerebro_lightning.trainer_settings import (
     RowLogger,
+    checked_callbacks,
     make_callbacks,
     make_trainer,
-    refuse_callbacks,
 )
 from cerebro_lightning.watched import acts_at_end, observed, ordinary_fit, readers
 
@@ -67,15 +69,15 @@ class LightningTask:
     def __init__(self, section: LightningSection, root: Path) -> None:
         self._section = section
         self._root = root
-        self._class = _module_class(section.module, root)
-        self._files = UserGlobals(self._class.__mro__, root)
-        self._takers = Takers({self._class.__name__: (self._class, frozenset())}, section.args)
-        self._has_own_callbacks = (
-            self._class.configure_callbacks is not pl.LightningModule.configure_callbacks
-        )
+        self._make = _maker(section.module, root)
+        self._class = _class_made_by(self._make)
+        self._files = UserGlobals([self._make, *self._class.__mro__], root)
+        self._takers = Takers({self._make.__name__: (self._make, frozenset())}, section.args)
 
     def check(self, hparams: HParams) -> None:
         self._takers.check(hparams)
+        if self._class is pl.LightningModule:
+            self._learn_class(hparams)
         callbacks = self._callbacks()
         with unit_process(_CPU):
             try:
@@ -87,11 +89,28 @@ class LightningTask:
                     f"L.Trainer does not take task.trainer {dict(self._section.trainer)} with task.callbacks "
                     f"{list(self._section.callbacks)}: {exc}"
                 ) from exc
-        refuse_callbacks(self._own_callbacks(hparams))
+        checked_callbacks(self._own_callbacks(hparams))
         self._check_prefix(hparams)
 
     def takes(self, name: str) -> bool:
         return self._takers.takes(name)
+
+    def _learn_class(self, hparams: HParams) -> None:
+        """A function that does not say which class it makes is called."""
+        with self._in_unit():
+            try:
+                self._build(hparams, seed=0)
+            except TaskError:
+                raise
+            except Exception as exc:
+                raise TaskError(
+                    f"task.module: {self._section.module} failed at {place_in(str(self._root), exc)}: "
+                    f"{type(exc).__name__}: {exc}"
+                ) from exc
+
+    @property
+    def _has_own_callbacks(self) -> bool:
+        return self._class.configure_callbacks is not pl.LightningModule.configure_callbacks
 
     def _own_callbacks(self, hparams: HParams) -> Sequence[pl.Callback]:
         """The callbacks of ``configure_callbacks``, on a module without values; none if none can be built."""
@@ -149,6 +168,7 @@ class LightningTask:
                 last=job.last and job.unit.phase is not Phase.PROFILE,
                 resumes=job.skip > 0,
                 inherits=job.inherits is not None,
+                fresh=partial(self._build, job.hparams, job.seed),
                 seed=job_batches.rank_seed(job),
             )
             unit_loaders = UnitLoaders(job, strategy)
@@ -224,7 +244,7 @@ class LightningTask:
     def why_not_apart(self, hparams: HParams, strategies: Sequence[Strategy]) -> str | None:
         if any(strategy.ranks > 1 for strategy in strategies):
             return "a module is validated apart on one rank: use `parallelism: single`"
-        callbacks = [*self._callbacks(), *self._own_callbacks(hparams)]
+        callbacks = [*self._callbacks(), *checked_callbacks(self._own_callbacks(hparams))]
         if watching := [name for each in callbacks if (name := watches_validation(each))]:
             return (
                 f"{', '.join(watching)} would not be called, since a partition is validated outside of the "
@@ -297,7 +317,7 @@ class LightningTask:
             module, arguments = self._build(hparams, seed), self._arguments(hparams)
             checkpoint, lost = stock_checkpoint(module, trainer, state, batches, arguments)
             adapter = adapter_of(module)
-        load = how_to_load(self._section.module)
+        load = how_to_load(self._section.module, arguments if self._make is not self._class else None)
         card = {"library_name": "lightning"}
         return Exported(
             checkpoint["state_dict"], load, checkpoint, not_carried=lost, card=card, further=adapter
@@ -309,15 +329,21 @@ class LightningTask:
         return with_own_attributes(job.state, self._build(job.inherits, job.seed), module)
 
     def _build(self, hparams: HParams, seed: int) -> pl.LightningModule:
-        """The module as a script makes it: seed everything, then call the constructor."""
+        """The module as a script makes it: seed everything, then call the constructor or the function."""
         pl.seed_everything(seed, verbose=False)
-        return self._class(**self._arguments(hparams))
+        module = self._make(**self._arguments(hparams))
+        if not isinstance(module, pl.LightningModule):
+            what = f"task.module: {self._section.module} returned a {type(module).__name__}"
+            raise TaskError(f"{what}: it must return a LightningModule")
+        if type(module) is not self._class:
+            self._class = _checked(type(module), self._section.module)
+        return module
 
     def _arguments(self, hparams: HParams) -> dict[str, Any]:
         values = {**self._section.args, **hparams}
-        if "batch_size" not in inspect.signature(self._class).parameters:  # not by ``**kwargs`` either
+        if "batch_size" not in inspect.signature(self._make).parameters:  # not by ``**kwargs`` either
             values.pop("batch_size", None)
-        return select_arguments(self._class, values)
+        return select_arguments(self._make, values)
 
     def _callbacks(self) -> list[pl.Callback]:
         return make_callbacks(self._section.callbacks, self._root)
@@ -338,22 +364,46 @@ def _own_callbacks(module: pl.LightningModule) -> Sequence[pl.Callback]:
     return own if isinstance(own, Sequence) else [own]
 
 
-def _module_class(reference: str, root: Path) -> type[pl.LightningModule]:
-    value = import_object(reference, root)
-    if not (isinstance(value, type) and issubclass(value, pl.LightningModule)):
+def _maker(reference: str, root: Path) -> Any:
+    """The class, or the function that makes its modules."""
+    made = import_object(reference, root)
+    if both_loaded():
         raise TaskError(
-            f"task.module: {reference} is {value!r}, expected a class derived from lightning.LightningModule "
-            "(that of the package `pytorch_lightning` is another class: import it from `lightning`)"
+            "this process has imported both `pytorch_lightning` and `lightning`, whose classes are different "
+            "ones: import one of them alone, or cerebro_lightning before them, and both names are one"
         )
+    is_class = isinstance(made, type)
+    if not callable(made) or (is_class and not issubclass(made, pl.LightningModule)):
+        raise TaskError(
+            f"task.module: {reference} is {made!r}, expected a class derived from LightningModule, or a "
+            "function that returns such a module"
+        )
+    return _checked(made, reference) if is_class else made
+
+
+def _class_made_by(make: Any) -> type[pl.LightningModule]:
+    """What a function says that it returns, or the class of a class method; ``LightningModule`` if it does
+    not say."""
+    try:
+        said = get_type_hints(make).get("return") if not isinstance(make, type) else make
+    except Exception:  # names of types that are not there
+        said = None
+    for kind in (said, getattr(make, "__self__", None)):
+        if isinstance(kind, type) and issubclass(kind, pl.LightningModule):
+            return kind
+    return pl.LightningModule
+
+
+def _checked(kind: type[pl.LightningModule], reference: str) -> type[pl.LightningModule]:
     for method in ("training_step", "configure_optimizers"):
-        if getattr(value, method) is getattr(pl.LightningModule, method):
+        if getattr(kind, method) is getattr(pl.LightningModule, method):
             raise TaskError(f"task.module: {reference} has no {method}: a module that trains defines it")
-    if "dataloader_iter" in inspect.signature(value.training_step).parameters:
+    if "dataloader_iter" in inspect.signature(kind.training_step).parameters:
         raise TaskError(
             f"task.module: {reference}.training_step takes dataloader_iter and so fetches batches by itself, "
             "which a sub-epoch cannot count: take batch and batch_idx"
         )
-    return value
+    return kind
 
 
 def _strategy(job: UnitJob) -> NamedStateStrategy:

@@ -16,13 +16,12 @@ from torch.utils.data import (
     ConcatDataset,
     DataLoader,
     Dataset,
-    IterableDataset,
     Subset,
     TensorDataset,
     default_collate,
 )
 
-from cerebro_elastic.extending.data import settings_of
+from cerebro_elastic.extending.data import is_stream, settings_of
 from cerebro_elastic.extending.errors import CerebroError, DataError
 from cerebro_elastic.extending.recipes import import_object
 from cerebro_elastic.extending.running import References, import_folder
@@ -36,7 +35,7 @@ _PROTOCOL = 4
 def loader_keys(data: Any, what: str) -> dict[str, Any]:
     """The keys of a recipe's ``data`` that a training DataLoader settles; none of a Dataset. Raises
     ``DataError`` for an ``IterableDataset``, and for a loader whose order cannot be reproduced."""
-    if isinstance(data, IterableDataset):
+    if is_stream(data):
         raise DataError(
             f"{what} is {type(data).__name__}, an IterableDataset, which has no rows by number: give a "
             "map-style Dataset, or a function that returns it, so that its rows are written once"

@@ -28,6 +28,7 @@ from cerebro_elastic.extending.running import (
     root_of,
     studies,
 )
+from cerebro_elastic.extending.state import values_equal
 from cerebro_lightning.columns import FORMS, Table, columns_of, write_columns
 from cerebro_lightning.task import LightningTask
 from cerebro_lightning.torch_data import (
@@ -43,6 +44,8 @@ from cerebro_lightning.trainer_arguments import checked_trainer_settings
 if TYPE_CHECKING:
     import optuna
 
+Module: TypeAlias = type[pl.LightningModule] | Callable[..., pl.LightningModule]
+"""A class, or a function or class method that makes modules."""
 Data: TypeAlias = str | Path | Mapping[str, Any] | tuple[Any, ...] | Table | TorchData | Callable[[], Any]
 
 
@@ -112,7 +115,7 @@ class CerebroTrainer:
     @overload
     def fit(
         self,
-        module: type[pl.LightningModule],
+        module: Module,
         search_space: Mapping[str, Any],
         train_data: Data | None = None,
         val_data: float | Data | None = None,
@@ -126,7 +129,7 @@ class CerebroTrainer:
     @overload
     def fit(
         self,
-        module: type[pl.LightningModule],
+        module: Module,
         search_space: Mapping[str, Any],
         train_data: Data | None = None,
         val_data: float | Data | None = None,
@@ -139,7 +142,7 @@ class CerebroTrainer:
 
     def fit(
         self,
-        module: type[pl.LightningModule],
+        module: Module,
         search_space: Mapping[str, Any],
         train_data: Data | None = None,
         val_data: float | Data | None = None,
@@ -151,7 +154,8 @@ class CerebroTrainer:
     ) -> RunResult | Run:
         """Train a config for each point of ``search_space``; the run's result, with its ``leaderboard``.
 
-        ``module`` is the class, in a file that others can import or in a cell of a notebook;
+        ``module`` is the class, or a function or class method that makes the module, in a file that others
+        can import or in a cell of a notebook;
         ``search_space`` maps arguments of its constructor to lists of values (or distributions:
         ``{"loguniform": [1e-4, 1e-1]}``), ``args`` are further arguments, the same for all.
         ``train_data`` are columns by name (arrays or tensors of equal length), a tuple of arrays (``x, y``;
@@ -193,12 +197,12 @@ class CerebroTrainer:
 
     def recipe(
         self,
-        module: type[pl.LightningModule],
+        module: Module,
         search_space: Mapping[str, Any],
         train_data: Data | None = None,
         val_data: float | Data | None = None,
         *,
-        datamodule: type[Any] | pl.LightningDataModule | None = None,
+        datamodule: type[Any] | Module | pl.LightningDataModule | None = None,
         **args: Any,
     ) -> Recipe:
         """The recipe that ``fit`` runs."""
@@ -327,8 +331,8 @@ def _check_places(given: Mapping[str, Any]) -> None:
                 raise TaskError(f"{name} is a key of `{section}`: say {section}={{{name!r}: ...}}")
 
 
-def _checked(module: Any) -> type[pl.LightningModule]:
-    """The class. Raises ``TaskError`` that says what to give instead if it is none."""
+def _checked(module: Any) -> Any:
+    """The class, or the function. Raises ``TaskError`` that says what to give instead if it is none."""
     if isinstance(module, pl.LightningModule):
         name = type(module).__name__
         raise TaskError(
@@ -336,11 +340,12 @@ def _checked(module: Any) -> type[pl.LightningModule]:
             f"hyper-parameters. Say fit({name}, ...), and give what you gave to {name}(...) in the search "
             "space or as further arguments of fit"
         )
-    if not (isinstance(module, type) and issubclass(module, pl.LightningModule)):
-        shown = module.__name__ if isinstance(module, type) else f"a {type(module).__name__}"
+    is_class = isinstance(module, type)
+    if not callable(module) or (is_class and not issubclass(module, pl.LightningModule)):
+        shown = module.__name__ if is_class else f"a {type(module).__name__}"
         raise TaskError(
-            f"fit takes a class derived from lightning.LightningModule, and {shown} is none (one from "
-            "`pytorch_lightning` is not one either: import from `lightning`)"
+            f"fit takes a class derived from LightningModule, or a function that makes such modules, and "
+            f"{shown} is neither"
         )
     return module
 
@@ -350,7 +355,7 @@ def _checked_callback(callback: Any) -> Any:
     if isinstance(callback, str | Mapping):
         return callback
     if isinstance(callback, type) and issubclass(callback, pl.Callback):
-        return callback.__name__ if callback.__module__.startswith("lightning.") else callback
+        return callback.__name__ if callback.__module__.startswith(pl.__name__) else callback
     name = type(callback).__name__
     raise TaskError(
         f"callbacks has a {name}: every unit makes its own, so give the class, or "
@@ -367,18 +372,24 @@ def _section(search: str | Mapping[str, Any] | optuna.Study, monitor: str, mode:
     return studies.section_of(search, Objective.model_validate({"metric": monitor, "mode": mode}))
 
 
-def _has_loader(module: type[pl.LightningModule]) -> bool:
+def _has_loader(module: Any) -> bool:
     """Whether a LightningModule brings training data itself."""
-    return module.train_dataloader is not pl.LightningModule.train_dataloader
+    own = pl.LightningModule.train_dataloader
+    return getattr(module, "train_dataloader", own) is not own
 
 
 def _arguments_of(module: pl.LightningDataModule) -> dict[str, Any]:
-    """The arguments that a data module was made with, as it has saved them by ``save_hyperparameters``.
+    """The arguments that a data module was made with, as it has saved them by ``save_hyperparameters``. A
+    default is none, so that it can be searched.
 
     Raises ``DataError`` if its constructor takes arguments that it has not saved.
     """
     taken = inspect.signature(type(module)).parameters
-    saved = {name: value for name, value in module.hparams.items() if name in taken}
+    saved = {
+        name: value
+        for name, value in module.hparams.items()
+        if name in taken and not values_equal(taken[name].default, value)
+    }
     if taken and not module.hparams:
         name = type(module).__name__
         raise DataError(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,14 @@ from lightning.pytorch.loggers.logger import DummyLogger, Logger
 
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.recipes import named_class
+from cerebro_lightning._lightning_internals import check_model_callbacks
 from cerebro_lightning.optimizers import NamedStateStrategy
-from cerebro_lightning.trainer_arguments import QUIET
+
+_SHOWING = (stock.Checkpoint, stock.ProgressBar, stock.ModelSummary)
+"""Callbacks that change no result: the run keeps each config's last and best checkpoint, and shows its
+progress."""
 
 _REFUSED_CALLBACKS: dict[type[pl.Callback], str] = {
-    stock.Checkpoint: "the run keeps each config's last and best checkpoint",
-    stock.ProgressBar: QUIET,
-    stock.ModelSummary: QUIET,
     stock.Timer: "a unit's result must not depend on time",
     stock.ThroughputMonitor: "what a unit logs must not depend on time; the report has the speeds",
     stock.DeviceStatsMonitor: "what a unit logs must not depend on the machine",
@@ -31,12 +34,33 @@ _REFUSED_CALLBACKS: dict[type[pl.Callback], str] = {
 }
 
 
-def refuse_callbacks(callbacks: Iterable[pl.Callback]) -> None:
-    """Raise ``TaskError`` for a callback that cannot work, or not exactly, in sub-epochs."""
-    for callback in callbacks:
+def _without_showing(callbacks: Iterable[pl.Callback]) -> list[pl.Callback]:
+    """The callbacks but those that only keep checkpoints or show progress, of which this process notes once
+    that a run does that itself."""
+    callbacks = list(callbacks)
+    for dropped in sorted({type(each).__name__ for each in callbacks if isinstance(each, _SHOWING)}):
+        _note_dropped(dropped)
+    return [each for each in callbacks if not isinstance(each, _SHOWING)]
+
+
+@cache
+def _note_dropped(name: str) -> None:
+    warnings.warn(
+        f"the callback {name} is left out: a run keeps each config's last and best checkpoint, and shows its "
+        "progress, by itself",
+        stacklevel=2,
+    )
+
+
+def checked_callbacks(callbacks: Iterable[pl.Callback]) -> list[pl.Callback]:
+    """Those that units call. Raises ``TaskError`` for a callback that cannot work, or not exactly, in
+    sub-epochs."""
+    taken = _without_showing(callbacks)
+    for callback in taken:
         for refused, reason in _REFUSED_CALLBACKS.items():
             if isinstance(callback, refused):
                 raise TaskError(f"the callback {type(callback).__name__} cannot be used: {reason}")
+    return taken
 
 
 def make_callbacks(specs: Sequence[str | Mapping[str, Any]], root: Path) -> list[pl.Callback]:
@@ -44,8 +68,7 @@ def make_callbacks(specs: Sequence[str | Mapping[str, Any]], root: Path) -> list
     callbacks: list[pl.Callback] = []
     for spec in specs:
         callbacks += _make_callback(spec, root)
-    refuse_callbacks(callbacks)
-    return callbacks
+    return checked_callbacks(callbacks)
 
 
 def _make_callback(spec: str | Mapping[str, Any], root: Path) -> list[pl.Callback]:
@@ -64,7 +87,7 @@ def _make_callback(spec: str | Mapping[str, Any], root: Path) -> list[pl.Callbac
         if not isinstance(callback, pl.Callback):
             raise TaskError(
                 f"task.callbacks: {name} gives a {type(callback).__name__}, expected a lightning Callback or "
-                "a list of them; a class from `pytorch_lightning` is not one: import from `lightning`"
+                "a list of them"
             )
     return callbacks
 
@@ -80,7 +103,7 @@ def make_trainer(
     """A quiet trainer; ``settings`` are the user's own arguments. It trains by ``strategy``, by default as a
     script's own would on ``device``."""
     arguments = dict(settings) if strategy is None else strategy.settings_for(settings)
-    return pl.Trainer(
+    trainer = pl.Trainer(
         **{**arguments, "plugins": [LightningEnvironment(), *arguments.get("plugins", ())]},
         strategy="auto" if strategy is None else strategy,
         max_epochs=epochs,
@@ -93,6 +116,8 @@ def make_trainer(
         enable_progress_bar=False,
         enable_model_summary=False,
     )
+    check_model_callbacks(trainer, checked_callbacks)
+    return trainer
 
 
 class RowLogger(Logger):

@@ -228,8 +228,8 @@ class _Rows(RowLogger):
 
 
 _PROPERTIES = ("max_epochs", "max_steps", "estimated_stepping_batches")
-_FRAMEWORK = ("lightning", "cerebro_lightning", "cerebro_elastic", "torch")
-_CALLBACKS = "lightning.pytorch.callbacks."
+_FRAMEWORK = ("lightning", "pytorch_lightning", "cerebro_lightning", "cerebro_elastic", "torch")
+_CALLBACKS = f"{pl.callbacks.__name__}."
 _SHOWS = ("progress", "model_summary", "timer", "model_checkpoint", "throughput_monitor")
 """Lightning's callbacks that do not change a config's state by what they read, nor by what they do at the
 end."""

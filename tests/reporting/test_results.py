@@ -43,6 +43,16 @@ def test_pandas_takes_them_as_they_are() -> None:
     assert list(table["epoch"]) == [3, 1, 2], "a clone's epochs go on from its parent's"
     assert table.groupby("config")["loss"].min().to_dict() == {"c0000": 1.0, "c0001": 0.25}
     assert table["metric.lr"].isna().sum() == 2
+    (odd,) = records(
+        [replace(ROWS[1], hparams={"config": "deep", "epoch": 7}, curve=[{"epoch": 0.5}], behind=0)]
+    )
+    assert odd == {
+        "config": "c0000",
+        "epoch": 1,
+        "hparam.config": "deep",
+        "hparam.epoch": 7,
+        "metric.epoch": 0.5,
+    }
 
 
 def test_the_progress_of_a_config_with_several_trainings_is_their_mean() -> None:

@@ -71,6 +71,43 @@ def warm_up(lr):
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 12)
     return model, optimizer, torch.optim.lr_scheduler.SequentialLR(optimizer, [warm, cosine], [4])
 
+class Halving:
+    # As those of timm: no LRScheduler, and step takes the epoch.
+    def __init__(self, optimizer, lr):
+        self.optimizer, self.lr, self.updates = optimizer, lr, 0
+    def step(self, epoch, metric=None):
+        self.optimizer.param_groups[0]["lr"] = self.lr / 2 ** epoch
+    def step_update(self, num_updates, metric=None):
+        self.updates = num_updates
+        self.step(num_updates // 4)
+    def state_dict(self):
+        return {"lr": self.lr, "updates": self.updates}
+    def load_state_dict(self, state):
+        vars(self).update(state)
+
+class Modal(torch.optim.SGD):
+    # As those of schedulefree: it evaluates with other weights than it trains.
+    def train(self): self._move("train", 0.5)
+    def eval(self): self._move("eval", 2.0)
+    def _move(self, mode, factor):
+        for group in self.param_groups:
+            if group.get("mode", "eval") != mode:
+                group["mode"] = mode
+                for p in group["params"]:
+                    p.data.mul_(factor)
+
+def halving(lr):
+    model = net()
+    optimizer = Modal(model.parameters(), lr=lr)
+    return model, optimizer, Halving(optimizer, lr)
+
+def accumulate(model, optimizer, batches):
+    for number, (x, y) in enumerate(batches):
+        nn.functional.cross_entropy(model(x), y).backward()
+        if number % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+
 def noisy(batch, noise=0.1):
     x, y = batch
     return x + noise * torch.from_numpy(np.random.standard_normal(x.shape).astype("float32")), y
@@ -172,6 +209,7 @@ class Reference:
         self.model, *rest = getattr(module, model_fn)(**hparams)
         self.optimizer, self.scheduler = (*rest, None)[:2]
         self.per = per
+        self.steps = 0
         self.clip: float | None = None
         self.input_fn: Any = lambda batch: batch
         self.train_loss: list[float] = []
@@ -180,14 +218,19 @@ class Reference:
     def run(self) -> None:
         for epoch, order in enumerate(ORDERS):
             total = 0.0
-            self.model.train()
+            self.set_mode("train")
             for index in order:
                 total += sum(self.step(batch) * len(batch[1]) for batch in self.batches(epoch, index))
             self.train_loss.append(total / sum(ROWS))
             self.validate()
             if self.scheduler is not None and self.per == "epoch":
                 plateau = isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
-                self.scheduler.step(*self.val_loss[-1:] if plateau else ())
+                numbered = [epoch + 1] if type(self.scheduler).__name__ == "Halving" else []
+                self.scheduler.step(*self.val_loss[-1:] if plateau else numbered)
+
+    def set_mode(self, mode: str) -> None:
+        getattr(self.model, mode)()
+        getattr(self.optimizer, mode, int)()
 
     def batches(self, epoch: int, index: int) -> Iterator[Any]:
         order = sample_order(SEED, epoch, index, ROWS[index])
@@ -204,12 +247,14 @@ class Reference:
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
         self.optimizer.step()
+        self.steps += 1
         if self.scheduler is not None and self.per == "step":
-            self.scheduler.step()
+            timm = getattr(self.scheduler, "step_update", None)
+            timm(self.steps) if timm else self.scheduler.step()
         return loss.item()
 
     def validate(self) -> None:
-        self.model.eval()
+        self.set_mode("eval")
         x, y = (torch.from_numpy(VALID[0].columns[name]) for name in ("x", "y"))
         with torch.no_grad():
             parts = [
@@ -228,6 +273,8 @@ CASES: dict[str, dict[str, Any]] = {
     "multi_step_lr": {"model_fn": "users_net:multi_step"},
     "sequential_lr_per_step": {"model_fn": "users_net:warm_up", "step_scheduler": "step"},
     "plateau": {"model_fn": "users_net:plateau"},
+    "as timm's and schedulefree's": {"model_fn": "users_net:halving"},
+    "as timm's, per step": {"model_fn": "users_net:halving", "step_scheduler": "step"},
     "clip": {"model_fn": "users_net:sgd", "clip": 0.05},
     "numpy_noise": {"model_fn": "users_net:sgd", "input_fn": "users_net:noisy"},
 }
@@ -261,6 +308,21 @@ def test_units_are_the_sequential_loop(case: str, root: Path) -> None:
     epochs = [result.metrics for result in results if "val_loss" in result.metrics]
     assert [m["train_loss"] for m in epochs] == pytest.approx(reference.train_loss, abs=1e-12)
     assert [m["val_loss"] for m in epochs] == pytest.approx(reference.val_loss, abs=1e-12)
+
+
+def test_gradients_that_a_train_fn_leaves_hop(root: Path) -> None:
+    section = {"model_fn": "users_net:sgd", "train_fn": "users_net:accumulate"}
+    *_, last = run(task(root, **section), lr=0.1)
+    import users_net
+
+    reference = Reference(users_net, "sgd", lr=0.1)
+    for epoch, order in enumerate(ORDERS):
+        for index in order:
+            reference.model.train()
+            users_net.accumulate(reference.model, reference.optimizer, reference.batches(epoch, index))
+        reference.model.eval()
+    assert_same(dict(last.state["model"]), dict(reference.model.state_dict()))
+    assert last.state["grads"]
 
 
 def test_results_give_samples_batches_rows_and_metrics(root: Path) -> None:

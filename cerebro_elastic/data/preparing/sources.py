@@ -149,9 +149,11 @@ def _columns(returned: Any, what: str) -> Columns:
 
 
 def as_column(name: str, column: Any) -> NDArray[Any] | Varying:
-    """A list of ``bytes`` and a list of arrays of different lengths are columns, too."""
+    """A list of ``bytes``, a list of arrays of different lengths and a masked array are columns, too."""
     if isinstance(column, Varying):
         return column
+    if isinstance(column, np.ma.MaskedArray):
+        return _without_mask(column)
     is_object = isinstance(column, np.ndarray) and column.dtype == object and column.ndim == 1
     if not (is_object or isinstance(column, list | tuple)):
         return np.asarray(column)
@@ -167,6 +169,18 @@ def as_column(name: str, column: Any) -> NDArray[Any] | Varying:
     if len({isinstance(value, str) for value in column}) > 1:  # numpy would make all of them text
         return np.array([None if _is_missing(value) else value for value in column], object)
     return np.asarray(column)
+
+
+def _without_mask(column: Any) -> NDArray[Any]:
+    """What is masked is missing: NaN among numbers with fractions, none among others."""
+    if not np.ma.is_masked(column):
+        return np.asarray(column)
+    if column.ndim == 1 and column.dtype.kind not in "fc":
+        values = column.data.astype(object)
+        values[np.ma.getmaskarray(column)] = None  # to `filled`, None is the default of the dtype
+        return np.asarray(values)
+    numbers = column if column.dtype.kind in "fc" else column.astype(np.float64)
+    return np.asarray(numbers.filled(np.nan))
 
 
 def _is_missing(value: Any) -> bool:

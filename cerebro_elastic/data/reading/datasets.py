@@ -25,6 +25,7 @@ from torch.utils.data import (
     BatchSampler,
     ConcatDataset,
     DataLoader,
+    Dataset,
     DistributedSampler,
     IterableDataset,
     RandomSampler,
@@ -147,13 +148,34 @@ class NumberedDatasets:
             try:
                 yield dataset[place]
             except Exception as exc:
-                exc.add_note(f"This was row {place} of the {split} dataset that {self.reference} returned.")
+                what = f"row {place} of the {split} dataset, a {type(dataset).__name__}"
+                if _fails_again(dataset, place, exc):
+                    why = f"{what}, cannot be read: {type(exc).__name__}: {exc}; leave it out of the dataset"
+                    raise BadRow(why).with_traceback(exc.__traceback__) from exc
+                exc.add_note(f"This was {what}.")
                 raise
+
+
+class BadRow(Exception):
+    """A row of the user's dataset that cannot be read, here or elsewhere."""
+
+
+def _fails_again(dataset: MapDataset, place: int, error: Exception) -> bool:
+    """Whether an error of files is the row's own, such as of a picture that is cut off: reading it fails in
+    the same way at once. A file that another machine may have, or a network, may come back."""
+    transient = ConnectionError | TimeoutError | FileNotFoundError | PermissionError
+    if not isinstance(error, OSError) or isinstance(error, transient):
+        return False
+    try:
+        dataset[place]
+    except Exception as again:
+        return (type(again), str(again)) == (type(error), str(error))
+    return False
 
 
 def _length(reference: str, split: str, dataset: Any) -> int:
     what = f"{reference} returned a {type(dataset).__name__} for {split}"
-    if isinstance(dataset, IterableDataset):
+    if is_stream(dataset):
         raise DataError(
             f"{what}, which has no rows by number: give it as `source`, so that its rows are written once, "
             "or return a map-style Dataset"
@@ -245,9 +267,22 @@ def _refusals(loader: DataLoader[Any]) -> Iterator[tuple[bool, str]]:
         "a RandomSampler with replacement or num_samples: an epoch takes each row once",
     )
     yield (
-        loader.worker_init_fn is not None,
+        loader.worker_init_fn is not None and not _only_seeds(loader.worker_init_fn),
         "a worker_init_fn: generators are seeded for each batch; leave it out",
     )
+
+
+def _only_seeds(worker_init_fn: Any) -> bool:
+    """Whether it is one that a library sets by itself, to seed generators."""
+    function = getattr(worker_init_fn, "func", worker_init_fn)
+    return str(getattr(function, "__module__", "")).startswith(("monai.", "lightning.", "pytorch_lightning."))
+
+
+def is_stream(dataset: Any) -> bool:
+    """Whether it has no rows by number. A ``StreamingDataset`` of MosaicML is an ``IterableDataset`` that
+    has."""
+    by_number = type(dataset).__getitem__ is not Dataset.__getitem__ and hasattr(dataset, "__len__")
+    return isinstance(dataset, IterableDataset) and not by_number
 
 
 def check_divisible(reference: str, module: Any) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cerebro_elastic.checkpoint.tree import leaves_in
+from cerebro_elastic.checkpoint.tree import flatten, leaves_in
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase, Strategy
 from cerebro_elastic.data.manifest import Manifest
@@ -116,6 +116,7 @@ def _trained(task: Task, recipe: Recipe, url: str, point: HParams, batches: int)
                 with observed.observed(lambda _moment, values: seen.append(_weights(values))):
                     result = observed.train(replace(job, state=state))
                 state = result.state
+                flatten(state, copies=False)  # what cannot be stored is said now
                 logged.update(result.metrics)
                 if result.not_finite is not None and recipe.limits.not_finite == "fail":
                     return {"problem": result.not_finite}

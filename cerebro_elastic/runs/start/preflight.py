@@ -32,7 +32,8 @@ from cerebro_elastic.reporting.tables import bytes_text
 from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies, validations
 from cerebro_elastic.runs.start.prepare_data import deal_dataset, import_sources, prepare_recipe
 from cerebro_elastic.runs.start.script_settings import Settings, refuse_others, settings_here
-from cerebro_elastic.system.explanations import explain_error, frames_first, has_own_frames, shortened
+from cerebro_elastic.runs.start.shared_memory import refuse_shared_memory
+from cerebro_elastic.system.explanations import explain_error, frames_first, has_frames, shortened
 from cerebro_elastic.system.files import exists, in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.system.process import Scratch
 from cerebro_elastic.system.source_code import code_digest, digests_in, imported_by
@@ -173,6 +174,7 @@ def check(
     if recipe.validates_apart:
         _check_apart(recipe, task, of_task, allowed)
     manifest = _checked_data(recipe, datasets, data, prepare=prepare)
+    refuse_shared_memory(recipe.root)
     if recipe.folds:
         _check_folds(recipe.folds, manifest, data)
     loader.check(manifest.columns)
@@ -321,7 +323,8 @@ def _checked_data(recipe: Recipe, datasets: NumberedDatasets | None, url: str, *
 def code_of(root: Path) -> dict[str, str]:
     """The digests of the user's files that are imported, now or when their code runs: by the names that they
     have on all machines, or by their paths if they lie elsewhere, as those of an editable package do."""
-    modules = [Path(file) for module in sys.modules.values() if (file := getattr(module, "__file__", None))]
+    imported = list(sys.modules.values())  # of a lazy module, __getattr__ would import it
+    modules = [Path(file) for m in imported if (file := getattr(m, "__dict__", {}).get("__file__"))]
     found: dict[str, Path] = {}
     while modules:
         file = modules.pop()
@@ -352,7 +355,7 @@ def _check_here(request: Mapping[str, Any]) -> dict[str, Any]:
             raise
         except (Exception, SystemExit) as error:
             explained = explain_error(error, recipe.root)
-            if not has_own_frames(explained):
+            if not has_frames(explained):
                 raise
             raise TaskError(frames_first(shortened(explained))) from error
     if request["first_batch"]:

@@ -21,7 +21,6 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 
 from cerebro_elastic import registry
 from cerebro_elastic.errors import RecipeError, TaskError, did_you_mean
@@ -34,7 +33,8 @@ class Parts:
 
     model: nn.Module
     optimizer: Optimizer
-    scheduler: LRScheduler | None = None
+    scheduler: Any = None
+    """One of torch, or another that steps and whose state hops."""
 
 
 @dataclass(frozen=True)

@@ -219,6 +219,16 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
         {},
         r"column 'y' of the training data holds NaN in 1 of 23 rows \(7; the first",
     ),
+    "masked label": (
+        lambda: {"x": X, "y": np.ma.masked_equal(Y, 7)},
+        {},
+        r"column 'y' of the training data has no value in 1 of 23 rows",
+    ),
+    "masked feature": (
+        lambda: {"x": np.ma.masked_equal(X, 4), "y": Y},
+        {},
+        "column 'x' .* holds NaN in 1 of 23 rows",
+    ),
     "nan feature": (lambda: {"x": X * np.nan, "y": Y}, {}, "column 'x' .* holds NaN in 23 of 23 rows"),
     "nan named": (lambda: {"x": X * np.nan}, {"labels": ("x",)}, "column 'x' .* holds NaN in 23 of 23"),
     "infinite": (

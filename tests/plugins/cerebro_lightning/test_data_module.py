@@ -14,6 +14,7 @@ import torch
 from data_harness import ORDERS, SEED, by_ranks, quiet, recipe_of, runner_of, units
 from torch.utils.data import DataLoader
 
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.data.reading import worker_processes as batch_workers
 from cerebro_elastic.data.reading.datasets import ROW
@@ -22,6 +23,8 @@ from cerebro_elastic.errors import CerebroError, DataError, TaskError
 from cerebro_elastic.training.generators import rng
 from cerebro_elastic.training.parallel.rank_pool import Ranks
 from cerebro_elastic.training.unit_runner import UnitRunner
+from cerebro_lightning.loaders import UnitLoaders
+from cerebro_lightning.optimizers import NamedStateStrategy
 
 
 @pytest.fixture(autouse=True)
@@ -135,6 +138,16 @@ def test_units_over_a_dataset_equal_one_plain_fit(tmp_path: Path) -> None:
         )
     assert all(torch.equal(value, last.state["state_dict"][name]) for name, value in net.state_dict().items())
     assert last.metrics == {name: float(value) for name, value in trainer.callback_metrics.items()}
+
+
+@pytest.mark.parametrize("data", [{"dataset": "data_zoo:points"}, {"source": "data_zoo:columns"}])
+def test_a_module_finds_its_validation_rows_in_the_loader(tmp_path: Path, data: dict[str, Any]) -> None:
+    recipe = recipe_of({**data, "valid": 0.3, "batch_size": 8}, lr=[0.1])
+    job = runner_of(recipe, tmp_path, {"lr": 0.1}).job(Config("c0", {"lr": 0.1}), Unit("c0", 0, 0), None)
+    loader = UnitLoaders(job, NamedStateStrategy(torch.device("cpu"))).validation(data_zoo.Net())
+    batches, rows = list(loader), [loader.dataset[number] for number in range(len(loader.dataset))]
+    assert len(loader) == len(batches)
+    assert torch.equal(torch.cat([x for x, _ in batches]), torch.stack([x for x, _ in rows]))
 
 
 def test_workers_serve_unit_after_unit_and_the_result_is_a_function_of_the_seed(tmp_path: Path) -> None:

@@ -54,6 +54,12 @@ CASES = {
     "low precision": case("StepLR", trainer={"precision": "bf16-true"}),
     "slots wider than parameters": case("WideSlots"),
     "mixed precision": case("StepLR", trainer={"precision": "bf16-mixed"}),
+    "of pytorch_lightning": case("pytorch_zoo:Net"),
+    "made by a function": case("made"),
+    "made by a class method, with callbacks that show": case(
+        "BringsCallbacks.wide", callbacks=["TQDMProgressBar", "ModelCheckpoint"]
+    ),
+    "objects in its checkpoint": case("SavesObjects"),
     "noisy": case("Dropout", trainer={"accumulate_grad_batches": 4}, callbacks=["EMAWeightAveraging"]),
 }
 

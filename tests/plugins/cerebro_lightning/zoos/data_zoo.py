@@ -29,6 +29,15 @@ class Points(Dataset[Any]):
         return x + self.noise * torch.randn(4) if self.noise else x, int(x.sum() > 0)
 
 
+def points() -> Points:
+    return Points(noise=0.0)
+
+
+def columns() -> dict[str, Any]:
+    x = Points().x.numpy()
+    return {"x": x, "y": (x.sum(1) > 0).astype("int64")}
+
+
 def split(rows: int = 60) -> dict[str, Any]:
     train, valid = random_split(Points(rows), [0.8, 0.2])
     return {"train": train, "valid": valid}
@@ -47,6 +56,16 @@ class Net(L.LightningModule):
 
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
         self.log("val_loss", F.cross_entropy(self.net(batch[0]), batch[1]))
+
+    def on_validation_epoch_end(self) -> None:
+        """Reads its loaders as people do."""
+        train, valid = self.trainer.train_dataloader, self.trainer.val_dataloaders
+        loaders = {"train": train, **dict(enumerate(valid if isinstance(valid, list) else [valid]))}
+        for name, loader in loaders.items():
+            assert isinstance(loader, DataLoader)
+            self.log_dict({f"batches of {name}": len(loader), f"rows of {name}": len(loader.dataset)})
+            self.log(f"custom collate of {name}", float(loader.collate_fn is collate))
+        self.log("size", float(loader.batch_size))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.parameters(), lr=self.lr)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torchmetrics
 from lightning.pytorch import callbacks as stock
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback, ModelSummary
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -165,6 +165,8 @@ class Metrics(Net):
             ]
         )
         self.curve = torchmetrics.AUROC("multiclass", num_classes=3)
+        self.twice = self.mean + torchmetrics.MaxMetric()
+        self.again = torchmetrics.MetricCollection({"mean": self.mean})
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         loss = super().training_step(batch, batch_idx)
@@ -509,9 +511,41 @@ class Sized(Net):
         self.batch_size = batch_size
 
 
-class BringsCheckpoint(Net):
+class BringsCallbacks(Net):
     def configure_callbacks(self) -> Any:
-        return ModelCheckpoint()
+        return [ModelSummary(), Stateful()]
+
+    @classmethod
+    def wide(cls, lr: float = 0.1) -> BringsCallbacks:
+        return cls(lr, width=12)
+
+
+class Scaler:
+    """An object of a class that no file can hold."""
+
+    __slots__ = ("by",)
+
+    def __init__(self) -> None:
+        self.by = 2.0
+
+
+class SavesObjects(Net):
+    """As those of pytorch-forecasting and darts: objects go into the checkpoint, and back."""
+
+    def __init__(self, lr: float = 0.1) -> None:
+        super().__init__(lr)
+        self.loss, self.scaler = nn.CrossEntropyLoss(), Scaler()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["specials"] = {"loss": self.loss, "scaler": self.scaler}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        for name, value in checkpoint["specials"].items():
+            setattr(self, name, value)
+
+
+def made(lr: float = 0.1):  # type: ignore[no-untyped-def]
+    return Net(lr, width=3)
 
 
 class NotLightning(nn.Module):
