@@ -59,7 +59,7 @@ OPENS = {"decode": {"image": opened}, "augment": {"image": shifted}}
         {"layout": "dict", "transform": noisy, **OPENS},
         {"collate": collated, **OPENS},
     ],
-    ids=str,
+    ids=lambda keys: "-".join(keys) or "plain",
 )
 def test_own_batches_are_those_of_units(keys: dict[str, Any]) -> None:
     partition = Partition(0, ROWS, COLUMNS)
