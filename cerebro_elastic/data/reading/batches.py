@@ -9,6 +9,7 @@ makes batches of rows of similar length, so that little is padded.
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -152,7 +153,7 @@ def in_worker_processes(
     """
     from cerebro_elastic.data.reading.worker_processes import SentOnce, in_workers
 
-    keep = SentOnce(_SeededMake(make, generators, seed, records))
+    keep = SentOnce(_SeededMake(make, generators, seed, records, dict(os.environ)))
     return in_workers((partial(keep, number, argument_of(number)) for number in numbers), loader)
 
 
@@ -164,12 +165,18 @@ class _SeededMake:
     generators: Callable[[], ForeignGenerators]
     seed: tuple[int, ...]
     records: Records | None
+    environ: Mapping[str, str]
+    """The rank's environment: a config's constructor may have set what the user's functions read, and workers
+    outlive the unit."""
 
     @cached_property
     def _foreign(self) -> ForeignGenerators:
         return self.generators()
 
     def __call__(self, number: int, argument: Any) -> Made:
+        if os.environ != self.environ:
+            os.environ.clear()
+            os.environ.update(self.environ)
         seed = seed_of_batch(self.seed, number)
         seed_generators(seed)
         self._foreign.seed(seed)
