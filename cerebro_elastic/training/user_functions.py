@@ -161,7 +161,7 @@ def is_scheduler(value: Any) -> bool:
 
 
 def step_scheduler(scheduler: Any, *, of_epoch: int | None = None, of_step: int | None = None) -> None:
-    """Step it after so many epochs or steps, of which timm's are given the number."""
+    """Step it after an epoch or a step. A scheduler of timm is given their number."""
     if isinstance(scheduler, LRScheduler):
         scheduler.step()
     elif of_step is None:

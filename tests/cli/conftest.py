@@ -141,7 +141,12 @@ def ledger(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
     files.mkdir(exist_ok=True)
     for name in ("manifest.json", "spec.json"):
         (files / name).touch()
-    spec = Spec(Plan(run, 1, 1), {}, "", str(files), "", str(project), {}, str(files), __version__)
+    recipe = {
+        "task": {"kind": "torch", "model_fn": "a_net:net", "loss": "mse_loss", "optimizer": "SGD"},
+        "data": {"url": str(files)},
+        "search": {"space": {"lr": [0.1]}},
+    }
+    spec = Spec(Plan(run, 1, 1), recipe, "", str(files), "", str(project), {}, str(files), __version__)
     with closing(EtcdStore(etcd.settings)) as store:
         ledger = Ledger(store, run, RunKey.from_env(os.environ))
         ledger.open_run(spec)

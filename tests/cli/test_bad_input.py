@@ -339,7 +339,7 @@ CHECKED = {
     "no such module": ("a_users_net:", "a_users_ne:", "TaskError", "did you mean 'a_users_net'?"),
     "no such class": ("a_users_net:Net", "a_users_net:Ne", "TaskError", "has no 'Ne'; did you mean 'Net'?"),
     "no LightningModule": (":Net", ":Plain", "TaskError", "expected a class derived from Lightning"),
-    "a function": (":Net", ":function", "TaskError", "expected a class derived from lightning"),
+    "a function": (":Net", ":function", "TaskError", "function takes no hyper-parameter 'lr'"),
     "an import that fails": ("a_users_net:", "needs:", "TaskError", "needs.py:1: No module named 'nonsense'"),
     "a module that raises": ("a_users_net:", "raises:", "TaskError", "raises.py:2: ValueError: boom"),
     "a module that exits": ("a_users_net:", "exits:", "TaskError", "exits.py:1: SystemExit"),

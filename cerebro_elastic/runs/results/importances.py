@@ -24,7 +24,7 @@ from cerebro_elastic.system.words import counted
 LEAST = 10
 """How many configs must have finished: fewer say nothing."""
 _BEST = 5
-"""The best tenth is compared with all, and at least so many."""
+"""The best tenth is compared with all, and no fewer than this number."""
 _STEPS = 50
 """How finely the range of a number is divided."""
 _ORDERS = 100.0
