@@ -232,8 +232,8 @@ def small_jobs(
     task: Task, recipe: Recipe, url: str, point: HParams, batches: int, device: str, *, workers: int = 0
 ) -> list[UnitJob]:
     """The units of ``task`` in two epochs over two small partitions, and a small one to validate on: the
-    first rows of those at ``url``, at most ``batches`` of each. At most ``workers`` processes make the batches.
-    Raises ``DataError``."""
+    first rows of those at ``url``, at most ``batches`` of each. At most ``workers``
+    processes make the batches. Raises ``DataError``."""
     with translated(DataError, f"cannot read the dataset {url}"):
         manifest = read_manifest(url)
         size, _ = batches_in(recipe, manifest, point)

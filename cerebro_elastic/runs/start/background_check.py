@@ -43,7 +43,7 @@ _EXTENT_ALONE = {"batches": 3, "most": 6, "seconds": 600.0}
 
 
 _SHARE, _MOST_SECONDS = 0.2, 30.0
-"""How long a run that is over waits for its check: this share of its own time, and no longer than these seconds."""
+"""How long a run that is over waits for its check: this share of its own time, and at most these seconds."""
 _LOOK_SECONDS = 0.05
 
 
