@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +54,16 @@ def own_eval(model: Any, batches: Any) -> dict[str, float]:
     return {"right": right, "rows": rows, "loss": 1 - right / rows}
 
 
-drawn: list[float] = []
+@cache
+def drawn() -> list[float]:
+    """What this rank has drawn: kept where a unit may change it."""
+    return []
 
 
 def noisy(batch: Any, noise: float = 0.0) -> Any:
     x, y = batch
     added = noise * torch.randn_like(x)
-    drawn.append(float(added[0, 0]))
+    drawn().append(float(added[0, 0]))
     return x + added, y
 
 
@@ -109,7 +113,7 @@ def units(name: str, strategy: Strategy, hparams: Mapping[str, float], cuts: Seq
     """All units of a config, each cut after so many batches: the last state but for its generators, what each
     unit returned, and what this rank has drawn."""
     torch.set_num_threads(1)
-    drawn.clear()
+    drawn().clear()
     state: TaskState | None = None
     make, weights = (weighted, LossWeights((0.5, 2.0), True)) if name == "weighted" else (partition, EVEN)
     results: list[UnitResult] = []
@@ -137,7 +141,7 @@ def units(name: str, strategy: Strategy, hparams: Mapping[str, float], cuts: Seq
         {
             "state": {key: state[key] for key in ("model", "optimizer", "scheduler", "step", "sums")},
             "results": [(dict(r.metrics), [dict(row) for row in r.log], r.not_finite) for r in results],
-            "drawn": drawn,
+            "drawn": drawn(),
         }
     )
 

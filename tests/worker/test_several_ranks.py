@@ -150,11 +150,12 @@ def test_a_checkpoint_in_parts_that_was_damaged_is_made_again(play: Play) -> Non
 
 
 def test_a_rank_whose_memory_has_grown_starts_anew_and_nobody_notices(play: Play) -> None:
-    """Each unit keeps 240 MB for good."""
+    """Each unit keeps 240 MB for good. Memory counts from what a process has after its first unit."""
     stage, before = play.stage, (ranks_of(play.one.pid), play.stage.node("one"))
     ready = len(stage.said("one", "ready"))
     stage.create("keeps", deed="keep")
     for units, (nodes, strategy) in enumerate(((["one"], Strategy()), (["one", "pair"], OVER)), 1):
+        play.unit("keeps", nodes, strategy)
         play.unit("keeps", nodes, strategy)
         wait_for(lambda n=units: len(stage.said("one", "ready")) == ready + n, "a fresh process")  # type: ignore[misc]
     assert (ranks_of(play.one.pid), stage.node("one")) == before

@@ -147,7 +147,7 @@ class ExactnessCheck:
             return Exactness(CheckOutcome.FAILED, units.error)
         if ordinary.error:
             return Exactness(
-                CheckOutcome.UNKNOWN, f"units can train it, and an ordinary fit cannot: {ordinary.error}"
+                CheckOutcome.DIFFERS, f"units can train it, and an ordinary fit cannot: {ordinary.error}"
             )
         if units.error:
             return Exactness(CheckOutcome.REFUSED, units.error)

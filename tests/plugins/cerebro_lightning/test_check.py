@@ -71,11 +71,12 @@ def test_a_refusal_by_units_alone_is_reported(clean_process: Ranks, tmp_path: Pa
     assert "made_late" in found.story
 
 
-def test_an_error_of_the_users_code_shows_the_users_lines_alone(clean_process: Ranks, tmp_path: Path) -> None:
+def test_an_error_shows_the_users_lines_then_the_librarys_last(clean_process: Ranks, tmp_path: Path) -> None:
     found = planted(clean_process, "Raises", tmp_path)
     assert found.outcome is CheckOutcome.FAILED
-    first, *frames = found.story.splitlines()
+    first, *frames, library = found.story.splitlines()
     assert re.match(r"RuntimeError: (addmm: )?mat1 and mat2 shapes cannot be multiplied", first)
+    assert library.startswith("  nn/modules/linear.py:")
     assert frames
     assert all(frame.startswith(("  lightning_zoo.py:", "  check_zoo.py:")) for frame in frames)
 
