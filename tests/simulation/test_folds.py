@@ -354,7 +354,6 @@ def test_a_search_expects_of_a_config_what_its_slowest_training_takes() -> None:
         ({"repeats": {"min": 2}}, "max"),
         ({"repeats": 2, "search": {"method": "asha", "num": 9, "resource": "units"}}, "resource: epochs"),
         ({"repeats": 2, "search": {"method": "pbt", "num": 4}}, "method pbt"),
-        ({"repeats": 2, "search": {"method": "race"}}, "method race"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(changed: dict[str, Any], words: str) -> None:

@@ -168,7 +168,7 @@ def test_functions_may_depend_on_whether_rows_are_for_training() -> None:
     validated = list(job_batches.natural_batches(unit, unit.validation))
     assert asked == [True] * len(trained) + [False] * len(validated)
     plain = LoaderSettings(BATCH, collate=torch.stack, transform=noisy)  # no signature; another one
-    assert plain.of_phase(training=True) == plain
+    assert plain.of_phase(training=True, epoch=0) == plain
 
 
 def test_a_part_reports_the_metrics_of_whole_units_only() -> None:

@@ -137,13 +137,13 @@ def failures(moment: Moment) -> Iterator[ConfigEnded]:
 
 def quarantines(state: State) -> Iterator[NodeQuarantined]:
     """Idle nodes on which units keep failing. Each quarantine lasts longer than the one before. A busy node
-    is considered when it is idle, and one that has registered since its last failure when it fails again: it
-    may have been mended (the disk of a run that is started again)."""
+    is considered when it is idle. One with a lasting fault that has registered since is considered when it
+    fails again: its disk may have been freed before the run was started again."""
     for name, streak in state.streaks.items():
         node = state.nodes.get(name)
         if node is None or name in state.attempts or name in state.quarantined:
             continue
-        known = max(state.quarantined_for.get(name, 0), node.registration)
+        known = max(state.quarantined_for.get(name, 0), node.registration if streak.kind.lasting else 0)
         if streak.last > known and _too_many(state, name, streak):
             yield NodeQuarantined(0, name, _why(streak), streak.last, _cooldown(state, streak))
 

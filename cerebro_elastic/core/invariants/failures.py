@@ -12,6 +12,7 @@ from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
     ConfigEnded,
     ConfigResumed,
+    NodeJoined,
     NodeQuarantined,
     ProfileDone,
     UnitAssigned,
@@ -19,7 +20,7 @@ from cerebro_elastic.core.model.events import (
     UnitFailed,
 )
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.state import State, Streak
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 
 _IN_A_ROW = 3
@@ -31,7 +32,8 @@ def boundedness(stretch: Stretch) -> Iterator[str]:
     - A unit that keeps failing is tried a bounded number of times, on different nodes if possible. Then its
       config is FAILED with an explanation. Only a person has it tried again; its tries then count anew.
     - What every node would fail at is not tried again. A failure by a fault of the node does not count.
-    - A node on which units keep failing, or that has a fault of its own, is quarantined before its next unit.
+    - A node on which units keep failing, or that has a fault of its own, is quarantined before its next unit. (One
+      that registers again may have been mended: a fault that lasts counts when it recurs.)
     - A strategy that was refused, by its profile or for lack of memory, is not used again on that kind of
       node.
     """
@@ -56,6 +58,8 @@ def boundedness(stretch: Stretch) -> Iterator[str]:
             case UnitFailed(failure=failure):
                 units.failed(failure, roster)
                 streaks.add(failure, roster)
+            case NodeJoined(node=node):
+                streaks.joined(node.name)
             case NodeQuarantined(node=name, failure=token):
                 streaks.quarantined(name, token)
             case ConfigEnded(config=name, status=Status.FAILED, reason=reason):
@@ -196,6 +200,11 @@ class _FailureStreak:
         return self.open and (self.lasting or self.answered > 0 or many)
 
 
+def _mended(start: State, name: str, streak: Streak) -> int:
+    """Lasting faults up to this token may have been mended, since the node has registered after them."""
+    return start.nodes[name].registration if streak.kind.lasting and name in start.nodes else 0
+
+
 class _FailureStreaks:
     def __init__(self, start: State) -> None:
         quarantined_for = start.quarantined_for
@@ -210,7 +219,8 @@ class _FailureStreaks:
                 own=streak.kind.of_node,
                 lasting=streak.kind.lasting,
                 answered=quarantined_for.get(name, 0),
-                open=streak.last > quarantined_for.get(name, 0) and name not in start.quarantined,
+                open=streak.last > max(quarantined_for.get(name, 0), _mended(start, name, streak))
+                and name not in start.quarantined,
             )
             for name, streak in start.streaks.items()
         }
@@ -229,6 +239,11 @@ class _FailureStreaks:
     def quarantined(self, node: str, failure: int) -> None:
         if node in self._streaks:
             self._streaks[node].open, self._streaks[node].answered = False, failure
+
+    def joined(self, node: str) -> None:
+        """The node has registered: a fault that lasted may have been mended before."""
+        if (streak := self._streaks.get(node)) is not None and streak.lasting:
+            streak.open = False
 
     def committed(self, node: str, token: int) -> None:
         """The node has committed this attempt: only later failures count."""
