@@ -9,6 +9,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import inspect
 import json
 import linecache
 import os
@@ -401,7 +402,8 @@ def importing_users() -> Iterator[None]:
 def refuse_in_import() -> None:
     """Raise ``TaskError`` if a run is started by a line that runs when the run's own processes import the
     file: each would start a run that imports it again."""
-    frame = sys._getframe()
+    frame = inspect.currentframe()
+    assert frame is not None  # CPython has frames
     while frame.f_back is not None and frame.f_code.co_name != "<module>":
         frame = frame.f_back
     if _imports_of_users or frame.f_globals.get("__name__") == "__mp_main__":

@@ -4,6 +4,7 @@ logs keep the full explanation, with the frames of libraries. People see the sho
 from __future__ import annotations
 
 import re
+import sys
 import traceback
 from pathlib import Path
 
@@ -11,8 +12,6 @@ from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.registry import users_name
 
 _OWN_FRAMES, _FRAMES = 3, 6
-_PARTS = 3
-"""The parts of a path by which people know a library's file."""
 _LINES, _COLUMNS = 4, 300
 """The most lines of a message, and letters of a line, that people see."""
 _DEEP = "\n  raised at "
@@ -65,9 +64,14 @@ def _name_of(file: Path, root: Path) -> str | None:
 
 
 def _name_in_library(file: Path) -> str | None:
-    """The last parts of a library's path; ``None`` of this package and its plugins."""
-    ours = any(part.startswith("cerebro_") for part in file.parts)
-    return None if ours else "/".join(file.parts[-_PARTS:])
+    """A library's path below the folder of libraries; ``None`` of this package and its plugins."""
+    if any(part.startswith("cerebro_") for part in file.parts):
+        return None
+    for folder in ("site-packages", "dist-packages", f"python3.{sys.version_info.minor}"):
+        _, found, path = str(file).rpartition(f"/{folder}/")
+        if found:
+            return path
+    return str(file)
 
 
 def has_frames(explanation: str) -> bool:

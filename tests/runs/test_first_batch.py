@@ -63,7 +63,10 @@ def checked(folder: Path, name: str, *, bug: str = "", loss: str = "", **keys: A
 
 
 BUGS: dict[str, tuple[dict[str, Any], str]] = {
-    "shape": ({"widths": [5]}, r"^a_shape\.py:\d+ in forward: return self.layers\(x\)\nRuntimeError: mat1"),
+    "shape": (
+        {"widths": [5]},
+        r"^a_shape\.py:\d+ in forward: return self.layers\(x\)\ntorch/.*\nRuntimeError: mat1",
+    ),
     "loss": ({"loss": "return None"}, "^the loss loss returned a NoneType: it must return a tensor"),
     "exit": ({"bug": "sys.exit('no more')"}, r"^an_exit\.py:\d+ in forward: .*\nSystemExit: no more"),
     "stop": ({"bug": "raise KeyboardInterrupt"}, r"^a_stop\.py:\d+ in forward: .*\nKeyboardInterrupt"),
@@ -88,14 +91,6 @@ def test_a_bug_is_reported_alone_with_the_users_line_first(
     with pytest.raises(TaskError, match=message) as error:
         checked(tmp_path, name, **module)
     assert str(error.value).endswith(f"of width={module.get('widths', [4])[0]}. Nothing was started.")
-
-
-def test_a_race_by_a_metric_that_is_no_mean_over_rows_is_refused_before_it_starts(tmp_path: Path) -> None:
-    race = {"method": "race", "bounds": [0, 9], "space": {"width": [4], "lr": [0.1, 0.2]}}
-    data = {"source": "a_sum:load", "partitions": 2, "batch_size": 4, "valid_partitions": 2}
-    summed = "return nn.functional.cross_entropy(output, y) * len(y)"
-    with pytest.raises(TaskError, match="val_loss is no mean over rows: of a batch of 4 rows"):
-        checked(tmp_path, "a_sum", loss=summed, search=race, data=data)
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["one trains", "one is killed for its time"])

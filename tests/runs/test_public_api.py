@@ -195,8 +195,8 @@ def test_a_wrong_recipe_is_refused_at_once_and_wait_raises_later_failures(tmp_pa
     with pytest.raises(RecipeError, match="epochs"):
         cerebro_elastic.run({}, epochs=0, wait=False)
     shutil.copytree(Path(__file__).parent, tmp_path / "taken")  # a folder that is no run's
-    recipe = {"name": "taken", "task": {"kind": "torch", "model_fn": "a:b", "loss": "mse_loss"},
-              "data": {"source": "c:d"}, "search": {"space": {"lr": [0.1]}}}  # fmt: skip
+    recipe = {"name": "taken", "task": {"kind": "torch", "model_fn": "sweep_model:model", "loss": "mse_loss"},
+              "data": {"source": "sweep_data:load"}, "search": {"space": {"lr": [0.1]}}}  # fmt: skip
     handle = cerebro_elastic.run(recipe, home=tmp_path, wait=False)
     with pytest.raises(RunError, match="is no run's folder"):
         handle.wait(60)

@@ -45,7 +45,7 @@ def test_the_short_story_has_the_users_line_and_the_whole_one_all(
     error = raised(import_object("a_step:step", root))
     story = explain_error_with_frames(error, root)
     last = extract_tb(error.__traceback__)[-1]
-    raised_at = f"{'/'.join(Path(last.filename).parts[-3:])}:{last.lineno} in {last.name}: {last.line}"
+    raised_at = f"{'/'.join(Path(last.filename).parts[-2:])}:{last.lineno} in {last.name}: {last.line}"
     shown = [
         "JSONDecodeError: Expecting value: line 1 column 2 (char 1)",
         f'  {name}:6 in step: return json.loads("[")',

@@ -173,7 +173,7 @@ def test_a_state_that_cannot_be_saved_fails_its_unit_alone(
 def test_tensors_that_two_units_share_are_found_out(make_scene: Make, gate: Gate, deed: str) -> None:
     scene = make_scene(deed=deed, quick=0.0, storage="gated://storage", configs="cd")
     scene.perform()
-    weight = sys.modules["an_act"].SHARED.weight
+    weight = sys.modules["an_act"].shared().weight
     second, before = scene.assign(config_id="d"), weight._version
     with in_thread(lambda: scene.attempts.perform(second)):
         wait_for(lambda: weight._version > before, "the second unit to train")

@@ -32,8 +32,8 @@ def boundedness(stretch: Stretch) -> Iterator[str]:
     - A unit that keeps failing is tried a bounded number of times, on different nodes if possible. Then its
       config is FAILED with an explanation. Only a person has it tried again; its tries then count anew.
     - What every node would fail at is not tried again. A failure by a fault of the node does not count.
-    - A node on which units keep failing, or that has a fault of its own, is quarantined before its next unit. (One
-      that registers again may have been mended: a fault that lasts counts when it recurs.)
+    - A node on which units keep failing, or that has a fault of its own, is quarantined before its next unit.
+      (One that registers again may have been mended: a fault that lasts counts when it recurs.)
     - A strategy that was refused, by its profile or for lack of memory, is not used again on that kind of
       node.
     """

@@ -281,8 +281,9 @@ def _only_seeds(worker_init_fn: Any) -> bool:
 def is_stream(dataset: Any) -> bool:
     """Whether it has no rows by number. A ``StreamingDataset`` of MosaicML is an ``IterableDataset`` that
     has."""
-    by_number = type(dataset).__getitem__ is not Dataset.__getitem__ and hasattr(dataset, "__len__")
-    return isinstance(dataset, IterableDataset) and not by_number
+    if not isinstance(dataset, IterableDataset):
+        return False
+    return type(dataset).__getitem__ is Dataset.__getitem__ or not hasattr(dataset, "__len__")
 
 
 def check_divisible(reference: str, module: Any) -> None:

@@ -82,7 +82,14 @@ def hyperparameters() -> BoringModel:
 
 
 OF_TRAINER: dict[str, tuple[str, ...]] = {
-    "": ("_checkpoint_connector", "_signal_connector", "_logger_connector", "_results"),
+    "": (
+        "_callback_connector",
+        "_checkpoint_connector",
+        "_signal_connector",
+        "_logger_connector",
+        "_results",
+    ),
+    "_callback_connector": ("_attach_model_callbacks",),
     "_checkpoint_connector": (
         "_loaded_checkpoint",
         "dump_checkpoint",
