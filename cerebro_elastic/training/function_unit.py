@@ -11,6 +11,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -117,6 +118,8 @@ class FunctionUnit:
             )
             self._job = replace(job, learns_rows=self._prefix)
         self._trained: tuple[str, ...] = ()
+        self._pending: set[str] = set()
+        """The parameters whose gradients have come since the optimizer's last step."""
         self.untrained: Mapping[str, Still] = {}
         """The tensors of the model that get no gradient, as the unit finds them."""
         self._model: nn.Module
@@ -293,16 +296,35 @@ class FunctionUnit:
         return carried
 
     def _gradients(self) -> dict[str, torch.Tensor]:
-        """Gradients that the next batch of a ``train_fn`` may add to. The ready-made step zeroes its own."""
-        if self._user.train_fn is None or not self._whole:
-            return {}
+        """Gradients that the next batch of a ``train_fn`` adds to: what has come since the optimizer's last
+        step. The ready-made step zeroes its own."""
         named = self._model.named_parameters()
-        return {name: p.grad.detach() for name, p in named if p.grad is not None}
+        return {name: p.grad.detach() for name, p in named if name in self._pending and p.grad is not None}
+
+    @contextmanager
+    def _noting_gradients(self) -> Iterator[None]:
+        """Within the block it is noted which gradients have come since the optimizer's last step."""
+        optimizer, hooks = self._parts.optimizer, []
+        for name, parameter in self._model.named_parameters() if self._whole else ():
+            if parameter.requires_grad:
+                note = partial(self._note_gradient, name)
+                hooks.append(parameter.register_post_accumulate_grad_hook(note))
+        if hasattr(optimizer, "register_step_post_hook"):  # torch's; behind another one all count
+            hooks.append(optimizer.register_step_post_hook(lambda *_: self._pending.clear()))
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _note_gradient(self, name: str, _: torch.Tensor) -> None:
+        self._pending.add(name)
 
     def _put_gradients(self, gradients: Mapping[str, torch.Tensor]) -> None:
         for name, parameter in self._model.named_parameters() if gradients else ():
             if name in gradients:
                 parameter.grad = gradients[name].to(self._device, copy=True)
+                self._pending.add(name)
 
     def _structure(self) -> Mapping[str, Any]:
         """How training has changed the model's structure."""
@@ -402,7 +424,8 @@ class FunctionUnit:
         stops: list[int] = []
         batches = self._prepared(job_batches.training_batches(self._job, self._even_part))
         context = self._context(_noting(batches, stops))
-        unit = self._user.call(train_fn, self._job.hparams, context)
+        with self._noting_gradients():
+            unit = self._user.call(train_fn, self._job.hparams, context)
         if stops:  # and the user's code has caught it
             raise Stopped(stops[0])
         return _prefixed("train_", collectives.means(unit))

@@ -78,7 +78,7 @@ def test_errors_are_reported_while_the_run_starts_or_once_it_is_over(
         with pytest.raises(TaskError, match=r"metric is 'val_los', which is not.*did you mean 'val_loss'"):
             beside.preflight(typo, POINTS, str(folder.data), prepare=True)
         with pytest.raises(
-            TaskError, match=r"^RuntimeError: mat1 and mat2 .*\n.*kind=broken. Nothing was st"
+            TaskError, match=r"^torch/.*\nRuntimeError: mat1 and mat2 .*\n.*kind=broken. Nothing was st"
         ):
             beside.preflight(recipe, [{"kind": "broken"}], str(folder.data), prepare=True)
         broken = beside.preflight(recipe, [*POINTS, {"kind": "broken"}], str(folder.data), prepare=True)

@@ -323,6 +323,8 @@ def test_gradients_that_a_train_fn_leaves_hop(root: Path) -> None:
         reference.model.eval()
     assert_same(dict(last.state["model"]), dict(reference.model.state_dict()))
     assert last.state["grads"]
+    *_, stepped = run(task(root, model_fn="users_net:sgd", train_fn="users_net:train"), lr=0.1)
+    assert not stepped.state["grads"], "the optimizer has used them"
 
 
 def test_results_give_samples_batches_rows_and_metrics(root: Path) -> None:

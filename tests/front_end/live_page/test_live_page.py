@@ -78,7 +78,7 @@ def test_a_live_run_is_watched_and_steered(run: LiveRun, places: Places, browser
         tab.get_by_label("Your name").fill("Ada <b>")
         tab.get_by_label("Why").fill("diverges")
         tab.get_by_role("button", name="Stop c0000").click()
-        expect(row["c0000"]).to_contain_text("stopped: diverges (by Ada <b>)")
+        expect(row["c0000"]).to_contain_text("diverges (by Ada <b>)")
         expect(row["c0000"]).to_be_focused()
         tab.get_by_role("button", name="c0000", exact=True).click()
         expect(dialog.get_by_role("row", name="diverges (by Ada <b>)")).to_contain_text("a person")

@@ -326,7 +326,7 @@ def test_unusable_arguments_are_reported_at_once(line: Any, tmp_path: Path) -> N
             lambda: trainer.recipe(line.Line(0.1), {"lr": [1.0]}, columns()),
         ),
         (TaskError, "Linear is neither", lambda: trainer.recipe(torch.nn.Linear, {"lr": [1.0]}, columns())),  # type: ignore[arg-type]
-        (TaskError, "a str is none", lambda: trainer.recipe("m:Line", {"lr": [1.0]}, columns())),  # type: ignore[arg-type]
+        (TaskError, "a str is neither", lambda: trainer.recipe("m:Line", {"lr": [1.0]}, columns())),  # type: ignore[arg-type]
         (TaskError, '"class": "Stopper"', lambda: CerebroTrainer(callbacks=[line.Stopper()])),
         (RecipeError, "search_space is a list", lambda: trainer.recipe(line.Line, ["lr"], columns())),  # type: ignore[arg-type]
         *(

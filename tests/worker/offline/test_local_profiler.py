@@ -116,7 +116,7 @@ def test_on_two_ranks(make_scene: Make, tmp_path: Path, ranks: Ranks) -> None:
     config = encode(Config("c", scene.config.hparams))
 
     def cost(strategy: Strategy) -> StrategyCost:
-        words = (spec, str(tmp_path / "cache"), str(tmp_path / "states"), config, encode(strategy))
+        words = (spec, str(tmp_path / "cache"), str(tmp_path / "states"), "cpu", config, encode(strategy))
         return decode(ranks.together(profile_on_rank, *words, members=[0, 1])[0], StrategyCost)
 
     whole, divided, refused = map(cost, strategies)
