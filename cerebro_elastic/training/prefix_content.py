@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -19,10 +18,8 @@ from torch.nn.utils.parametrize import is_parametrized
 from cerebro_elastic.checkpoint.bases import bytes_of, sha256_of
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.data.reading.row_sums import Sums, row_sums
-from cerebro_elastic.data.user_code import functions_of, names_in, texts_in, variables_of
-from cerebro_elastic.data.user_state import CODE, generator_states
+from cerebro_elastic.data.user_state import generator_states
 from cerebro_elastic.errors import TaskError, did_you_mean
-from cerebro_elastic.registry import is_users
 from cerebro_elastic.system.devices import generator_state
 from cerebro_elastic.system.torch_internals import buffers_of, normalizes, version_of
 from cerebro_elastic.training._torch_internals import CALL_HOOK_TABLES, hooks_of
@@ -111,56 +108,18 @@ def modes(prefix: nn.Module) -> tuple[bool, ...]:
 
 
 def form(path: str, prefix: nn.Module) -> str:
-    """A digest of what the prefix is besides its parameters and buffers: its classes, attributes and modes,
-    and the variables of the user's files that it reads. Raises ``TaskError`` if it cannot be pickled."""
+    """A digest of what the prefix is besides its parameters and buffers: the names of its classes, its
+    attributes and modes. (No config may change a variable of the user's files, and features are kept with the
+    environment that the config has set.) Raises ``TaskError`` if it cannot be pickled."""
     content = io.BytesIO()
-    what = ""
     try:
-        pickler = _Pickler(content, prefix)
-        pickler.dump(prefix)
-        for name, value in _read_variables(pickler):
-            what = f" in the variable {name}"
-            pickler.dump((name, value))
+        _Pickler(content, prefix).dump(prefix)
     except Exception as exc:  # whatever the user's class does
         raise TaskError(
-            f"{named(path)} has something{what} that cannot be pickled, so its features have no "
-            f"name ({exc}): "
+            f"{named(path)} has something that cannot be pickled, so its features have no name ({exc}): "
             "define its classes and functions at the top level of a file, and keep no lambda in it"
         ) from exc
     return hashlib.sha256(content.getvalue()).hexdigest()
-
-
-def _read_variables(pickler: _Pickler) -> Iterator[tuple[str, Any]]:
-    """The variables of the user's files and of the environment, and the attributes of their classes, that the
-    code named by the ``pickler`` names, and the code of theirs that it names: always in the same order. What
-    the caller pickles of them names more code."""
-    kinds: dict[type, None] = {}
-    names, given = set[str](), set[tuple[int, str]]()
-    for definition in pickler.code:  # which grows
-        members: list[Any] = [definition]
-        if isinstance(definition, type):
-            of_users = [kind for kind in definition.__mro__ if is_users(kind)]
-            kinds |= dict.fromkeys(of_users)
-            members = [item for kind in of_users for item in vars(kind).values()]
-        for function in filter(is_users, (each for member in members for each in functions_of(member))):
-            names |= names_in(function)
-            yield from ((name, os.environ[name]) for name in sorted(texts_in(function) & os.environ.keys()))
-            for _, name, value in variables_of(function):
-                if isinstance(value, str) and value in os.environ:
-                    yield value, os.environ[value]
-                if isinstance(value, CODE):
-                    pickler.follow(value)
-                else:
-                    yield name, value
-        if definition is not pickler.code[-1]:
-            continue
-        for kind in kinds:
-            for name in sorted(names & vars(kind).keys()):
-                value = vars(kind)[name]
-                known = isinstance(value, CODE) or hasattr(type(value), "__get__")  # as properties have
-                if not known and (id(kind), name) not in given:
-                    given.add((id(kind), name))
-                    yield name, value
 
 
 class _Pickler(pickle.Pickler):
@@ -170,18 +129,9 @@ class _Pickler(pickle.Pickler):
     def __init__(self, file: io.BytesIO, prefix: nn.Module) -> None:
         super().__init__(file, protocol=5)
         self.fast = True
-        self.code: list[Any] = []
-        """The code that it has named: each object once."""
         self._numbers = {id(tensor): number for number, tensor in enumerate(tensors(prefix))}
 
-    def follow(self, value: Any) -> None:
-        """Take a class, or what runs functions, among the code."""
-        if (isinstance(value, type) or any(functions_of(value))) and not any(value is c for c in self.code):
-            self.code.append(value)
-
     def reducer_override(self, value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            self.follow(type(value) if isinstance(value, nn.Module) else value)
         if isinstance(value, nn.Module) and is_parametrized(value):  # which torch does not pickle
             # Tables of hooks have numbers that the process counts, and none runs in a call.
             content = {name: item for name, item in vars(value).items() if "hooks" not in name}

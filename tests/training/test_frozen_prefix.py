@@ -37,8 +37,7 @@ VALID_ROWS = 90
 SAMPLES = (len(ROWS) + 1 + 1) * (1 + 3 + 7)
 """How many rows are computed once more: of the first chunk of each partition, and of one by chance."""
 
-MODULE = """import functools
-import os
+MODULE = """import os
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -47,52 +46,19 @@ from lightning.pytorch.callbacks import BackboneFinetuning
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
-CALLS = 0
-VARIABLES = (("factor", 1.0), ("term", 0.0), ("power", 1.0), ("slope", 1.0))
-FACTOR, TERM, POWER, SLOPE = 1.0, 0.0, 1.0, 1.0
-
-
-def multiplied(x):
-    return x * FACTOR * float(os.environ.get("PREFIX_GAIN", "1"))
-
-
-def plus(x, sign):
-    return x + sign * TERM
-
-
-@functools.cache
-def power():
-    return POWER
-
-
-class Line:
-    @property
-    def slope(self):
-        return SLOPE
-
-    def __call__(self, x):
-        return x * self.slope
-
-
-subtracted = functools.partial(plus, sign=-1)
-
-
 class Encoder(nn.Module):
-    shift = 0.0
-
     def __init__(self, seed=0, activation="GELU"):
         super().__init__()
         torch.manual_seed(seed)
         last = weight_norm(nn.Linear(33, 17))
         self.layers = nn.Sequential(nn.Linear(12, 33), getattr(nn, activation)(), last)
-        self.line = Line()
         self.requires_grad_(False)
 
     def forward(self, x):
         with open(Path(__file__).parent / "encoded", "a") as file:
             print(len(x), file=file)
         rounding = 1e-6 * len(x)  # as if it rounded by the size of its batch
-        return self.line(subtracted(multiplied(self.layers(x)))) * power() + self.shift + rounding
+        return self.layers(x) * float(os.environ.get("PREFIX_GAIN", "1")) + rounding
 
 
 class Draws(Encoder):
@@ -105,13 +71,6 @@ class Counts(Encoder):
 
     def forward(self, x):
         self.calls += 1
-        return self.layers(x)
-
-
-class CountsInFile(Encoder):
-    def forward(self, x):
-        global CALLS
-        CALLS += 1
         return self.layers(x)
 
 
@@ -178,12 +137,8 @@ class Net(nn.Module):
         return self.head(self.encoder(x))
 
 
-def model(lr=0.1, encoder="Encoder", use="batch", seed=0, activation="GELU", shift=0.0, **variables):
-    global FACTOR, TERM, POWER, SLOPE
-    os.environ["PREFIX_GAIN"] = str(variables.get("gain", 1.0))
-    FACTOR, TERM, POWER, SLOPE = (variables.get(n, d) for n, d in VARIABLES)
-    power.cache_clear()
-    Encoder.shift = shift
+def model(lr=0.1, encoder="Encoder", use="batch", seed=0, activation="GELU", gain=1.0):
+    os.environ["PREFIX_GAIN"] = str(gain)
     arguments = {"seed": seed, "activation": activation} if encoder == "Encoder" else {}
     net = Net(encoder, use, **arguments)
     return net, torch.optim.SGD(net.head.parameters(), lr=lr)
@@ -415,20 +370,14 @@ OTHERS: dict[str, tuple[object, object]] = {
     "seed": (1, 2),
     "activation": ("GELU", "Tanh"),
     "scale": (1.0, 2.0),
-    "factor": (1.0, 2.0),
-    "shift": (0.0, 1.0),
-    "term": (0.0, 1.0),
-    "power": (1.0, 2.0),
-    "slope": (1.0, 2.0),
     "gain": (1.0, 2.0),
 }
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_configs_with_other_features_share_none(name: str, root: Path, tmp_path: Path) -> None:
-    """Encoders with other tensors, with the same that do something else or read a variable, or an attribute
-    of their class, that has another value, also behind a cache, a partial call or an object; and rows
-    that are made otherwise."""
+    """Encoders with other tensors, with the same that do something else or read an environment variable that
+    the config sets; and rows that are made otherwise."""
     task = torch_task(root, input_fn="prefix_net:scaled")
     points: list[dict[str, object]] = [{name: value} for value in OTHERS[name]]
     kept = [digest(trained(task, made=made(tmp_path), hparams=point)[0], tmp_path) for point in points]
@@ -454,7 +403,6 @@ REFUSED: dict[str, tuple[dict[str, object], dict[str, object], str]] = {
     "a hook": ({}, {"encoder": "Hooked"}, "layers.0 (Linear) has a hook"),
     "random numbers": ({}, {"encoder": "Draws"}, "draws random numbers"),
     "an attribute that counts": ({}, {"encoder": "Counts"}, "keeps something from call to call"),
-    "a global variable that counts": ({}, {"encoder": "CountsInFile"}, "keeps something from call to call"),
     "an input that is written to": ({}, {"encoder": "Doubles"}, "writes to its input"),
     "rows that meet": ({}, {"encoder": "Across"}, "beside other rows"),
     "rows that meet in pairs": ({}, {"encoder": "Pairs"}, "beside other rows"),

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_elastic.data.user_code import functions_of, variables_of
+from cerebro_elastic.runs.start.user_code import functions_of, variables_of
 from cerebro_elastic.errors import CerebroError, TaskError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.schema import references_of

@@ -39,11 +39,6 @@ def names_in(function: FunctionType) -> set[str]:
     return {name for code in _codes(function) for name in code.co_names}
 
 
-def texts_in(function: FunctionType) -> set[str]:
-    """The texts that stand in a function, and in those inside of it."""
-    return {text for code in _codes(function) for text in code.co_consts if isinstance(text, str)}
-
-
 def _codes(function: FunctionType) -> list[CodeType]:
     codes = [function.__code__]
     for each in codes:  # which grows
