@@ -131,7 +131,7 @@ def test_a_run_with_a_config_too_large_and_its_replay(
     assert "starting 2 nodes on 2 GPUs (" in printed
     assert "out of memory" in printed
     assert "Test set of 20 rows" in printed
-    rows = Run.open("sweep", home=project / "runs").leaderboard
+    rows = Run.open("sweep", home=project / "runs").result.leaderboard
     status = {row.hparams["width"]: row.status for row in rows}
     assert status == {8: "finished", 16: "finished", HUGE: "failed"}
     assert "bit-identical to the record: 4 visits" in cerebro(key, "replay", "sweep")

@@ -409,7 +409,7 @@ def load_picked(
 
 def check_search(result: RunResult) -> None:
     """Raise ``RunError`` if the run's search calls functions of files that may be those of others: to read a
-    record runs no code of theirs. That is a run in their folder, one with their project, or a copy."""
+    record runs no code of others. That is a run in their folder, one with their project, or a copy."""
     if not any(spec.load_recipe().search.functions for spec in specs_of(result.spec)):
         return
     check_here(result, modules=result.spec.root)

@@ -17,6 +17,7 @@ let columns = [];
 let body = null;
 let frame = null;
 let current = 0;
+let unseated; // the config whose row had the focus when the table was made anew
 let rendered = new Map(); // the rows in sight by their place, until something changes
 
 // What a row's filter, sorting and grouping see under a name.
@@ -70,6 +71,7 @@ function measureColumns() {
   [...table.querySelectorAll("col")].forEach((col, index) => { col.style.width = `${(100 * columns[index].width) / total}%`; });
   const at = frame.scrollTop;
   const again = document.activeElement?.dataset?.column;
+  unseated = inFocus();
   frame.replaceChildren(table);
   frame.scrollTop = at;
   if (again) [...frame.querySelectorAll("[data-column]")].find((button) => button.dataset.column === again)?.focus();
@@ -185,12 +187,15 @@ function draw() {
   const all = items.length <= MOST_WHOLE;
   const first = all ? 0 : Math.max(0, Math.floor(frame.scrollTop / ROW) - 6);
   const until = all ? items.length : Math.min(items.length, Math.ceil((frame.scrollTop + height) / ROW) + 6);
-  const active = document.activeElement?.closest?.("tr[data-config]")?.dataset.config;
+  const active = inFocus() ?? unseated;
+  unseated = undefined;
   const space = (count) => { const row = h("tr", { class: "space", "aria-hidden": "true" }, h("td", { colspan: columns.length })); row.style.height = `${count * ROW}px`; return row; };
   body.replaceChildren(space(first), ...lines(first, until), space(items.length - until));
   body.parentNode.setAttribute("aria-rowcount", String(items.length + 1));
   if (active !== undefined) [...body.rows].find((row) => row.dataset.config === active)?.focus({ preventScroll: true });
 }
+
+const inFocus = () => document.activeElement?.closest?.("tr[data-config]")?.dataset.config;
 
 // Rows that were in sight before are kept: scrolling makes only new ones.
 function lines(first, until) {

@@ -79,9 +79,6 @@ class Module(L.LightningDataModule):
         self.save_hyperparameters()
         self.seen = 0
 
-    def prepare_data(self) -> None:
-        Module.prepared = getattr(Module, "prepared", 0) + 1
-
     def setup(self, stage: str) -> None:
         self.train, self.near, self.far = random_split(Points(), [46, 8, 6])
 
