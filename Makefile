@@ -38,6 +38,7 @@ test-main:
 # On a pretended accelerator (tests/support/pretended_device): a part of it is in `make test`.
 test-device: $(STAMP)
 	TEST_DEVICE=1 $(BIN)/python -m pytest tests/device --timeout 1800
+	PYTHONPATH=tests $(BIN)/python -m support.pretended_device $(BIN)/python -m pytest tests/test_recipes_train.py
 
 # Other versions of etcd, of its driver and of torchx, beside it: each of these waits more than it computes.
 test-others:

@@ -27,7 +27,7 @@ def load():
 
 def to_input(batch):
     text, lengths, label = batch
-    return (text.long(), lengths.cpu()), label
+    return (text.long(), lengths), label
 
 
 class Sentences(nn.Module):
@@ -39,5 +39,6 @@ class Sentences(nn.Module):
 
     def forward(self, x):
         text, lengths = x
-        letters = pack_padded_sequence(self.letters(text), lengths, batch_first=True, enforce_sorted=False)
+        letters = self.letters(text)
+        letters = pack_padded_sequence(letters, lengths.cpu(), batch_first=True, enforce_sorted=False)
         return self.module(self.reader(letters)[1][-1])

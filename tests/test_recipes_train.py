@@ -22,6 +22,7 @@ from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import import_object, load
 from cerebro_elastic.runs.from_recipe import plan_of
 from cerebro_elastic.runs.start.prepare_data import prepare_recipe
+from cerebro_elastic.system.devices import device_of, kind_here
 from cerebro_elastic.training.unit_runner import UnitRunner
 
 with patch.dict(os.environ, KERAS_BACKEND="jax"):
@@ -87,7 +88,7 @@ def test_a_shipped_recipe_trains(name: str, folder: Path, monkeypatch: pytest.Mo
     manifest = read_manifest(url)
     plan = plan_of(recipe, name, len(manifest.train), len(manifest.valid))
     spec = Spec(plan, recipe.resolved(), "", url, manifest.digest, str(recipe.root), {}, str(folder), "0")
-    runner = UnitRunner(spec, folder / "cache", "cpu")
+    runner = UnitRunner(spec, folder / "cache", device_of(kind_here(), 0))
     search: Search = load("cerebro.search", recipe.search.method)(recipe)
     hparams = search.propose(SearchContext(partitions=plan.partitions, epochs=plan.epochs))[0].hparams
     state, metrics = None, {}

@@ -504,7 +504,7 @@ void fallback(const c10::OperatorHandle& op, DispatchKeySet, torch::jit::Stack* 
   }
 }
 
-// Only CUDA has a kernel for it; its derivative follows from these operations.
+// Only CUDA has kernels for these; their derivatives follow from these operations.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(
     const at::Tensor& input, const at::Tensor& hidden, const at::Tensor& cx, const std::optional<at::Tensor>& input_bias,
     const std::optional<at::Tensor>& hidden_bias) {
@@ -513,6 +513,17 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(
   auto parts = gates.chunk(4, 1);
   auto cell = parts[1].sigmoid() * cx + parts[0].sigmoid() * parts[2].tanh();
   return {parts[3].sigmoid() * cell.tanh(), cell, gates};
+}
+
+std::tuple<at::Tensor, at::Tensor> gru_cell(
+    const at::Tensor& input, const at::Tensor& hidden, const at::Tensor& hx, const std::optional<at::Tensor>& input_bias,
+    const std::optional<at::Tensor>& hidden_bias) {
+  auto biased = [](const at::Tensor& gates, const std::optional<at::Tensor>& bias) {
+    return (bias && bias->defined() ? gates + *bias : gates).chunk(3, 1);
+  };
+  auto in = biased(input, input_bias), own = biased(hidden, hidden_bias);
+  auto made = (in[2] + (in[0] + own[0]).sigmoid() * own[2]).tanh();
+  return {made + (in[1] + own[1]).sigmoid() * (hx - made), hx};
 }
 
 TORCH_LIBRARY_IMPL(_, KEY, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
@@ -544,7 +555,10 @@ TORCH_LIBRARY_IMPL(c10d, KEY, m) {
 
 #define AUTOGRAD_OF(key) Autograd##key
 #define AUTOGRAD(key) AUTOGRAD_OF(key)
-TORCH_LIBRARY_IMPL(aten, AUTOGRAD(KEY), m) { m.impl("_thnn_fused_lstm_cell", &lstm_cell); }
+TORCH_LIBRARY_IMPL(aten, AUTOGRAD(KEY), m) {
+  m.impl("_thnn_fused_lstm_cell", &lstm_cell);
+  m.impl("_thnn_fused_gru_cell", &gru_cell);
+}
 }  // namespace
 
 #ifdef PRETENDS_CUDA

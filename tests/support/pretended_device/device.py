@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from contextlib import contextmanager
 from datetime import timedelta
 from types import ModuleType, SimpleNamespace
@@ -140,14 +141,19 @@ def as_cuda(library: Any) -> None:
     cuda._get_device_properties = driver.properties
     cuda.utilization = no_utilization
     cuda.current_stream = cuda.default_stream = lambda device=None: torch.Stream(_of("cuda", device))
-    cuda.Stream = lambda device=None, **_: torch.Stream(_of("cuda", device))
+    cuda.Stream = _made_by("Stream", lambda device=None, **_: torch.Stream(_of("cuda", device)))
     torch.serialization.register_package(5, lambda _storage: None, _on_cuda)
-    cuda.Event = lambda **_: torch.Event("cuda")
+    cuda.Event = _made_by("Event", lambda **_: torch.Event("cuda"))
     cuda.stream = _nothing
     torch.distributed.Logger = _without_timers()
     groups = torch.distributed.distributed_c10d
     groups._NCCL_AVAILABLE, groups.ProcessGroupNCCL = True, _collectives()
     cuda.is_current_stream_capturing = lambda: False
+
+
+def _made_by(name: str, make: Callable[..., Any]) -> type:
+    """A class, since libraries write it into annotations."""
+    return type(name, (), {"__new__": lambda _kind, *args, **kwargs: make(*args, **kwargs)})
 
 
 class _Options:
