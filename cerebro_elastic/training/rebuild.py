@@ -121,11 +121,11 @@ class _Rebuild:
             return None
         if LAZY in now:
             return own
-        kind, dtype, shape, strides, _layout, grad = now
+        kind, dtype, shape, grad = now
         if own is not None and is_lazy(own):
             own.materialize(shape, dtype=dtype)
             return own.requires_grad_(grad) if kind == "parameter" else own
-        fresh = _empty(dtype, shape, strides, self._device)
+        fresh = torch.empty(shape, dtype=dtype, device=self._device)
         if kind != "parameter":
             return fresh
         if own is None or was is None or len(was) < 3:
@@ -157,12 +157,6 @@ def _refill(table: dict[str, Any], values: Mapping[str, Any]) -> None:
     """In place, for others may refer to the table."""
     table.clear()
     table.update(values)
-
-
-def _empty(dtype: torch.dtype, shape: Any, strides: Any, device: torch.device) -> Tensor:
-    if strides is None or 0 in strides:
-        return torch.empty(shape, dtype=dtype, device=device)
-    return torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
 def _prune(module: nn.Module, specs: dict[str, TensorOutline], name: str, pruned: bool) -> None:

@@ -3,8 +3,7 @@
 Every unit builds its model anew, while an ordinary fit keeps one model. During that, lazy layers become real
 ones, parameters are pruned or frozen, buffers get another shape or type. A unit compares the structure of its
 model at the end with that at the beginning. The difference hops; ``rebuild`` applies it to the next unit's
-model before that gets its values. A layer that comes hops if it is a copy of
-another; parameters that come are refused.
+model before that gets its values. Parameters that come are refused, and layers with them.
 """
 
 from __future__ import annotations
@@ -12,16 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.prune import BasePruningMethod
 from torch.optim import Optimizer
 
-from cerebro_elastic.checkpoint.tree import flatten
-from cerebro_elastic.errors import CheckpointError, TaskError
+from cerebro_elastic.errors import TaskError
 from cerebro_elastic.system.torch_internals import (
-    MODULE_ATTRIBUTES,
     buffers_of,
     modules_of,
     non_persistent_buffers_of,
@@ -35,13 +31,12 @@ from cerebro_elastic.training._torch_internals import (
     is_lazy_hook,
     pruned_name,
 )
-from cerebro_elastic.training.equality import values_equal
 from cerebro_elastic.training.objects.kinds import name_of
 from cerebro_elastic.training.parallel.optimizer_state import group_names
 
 TensorOutline: TypeAlias = tuple[Any, ...]
 """A tensor: its kind (``parameter``, ``buffer``, or ``hidden`` for a buffer that the state dict leaves out),
-dtype, shape, strides, layout and whether it has gradients. A tied tensor has kind and its name elsewhere in
+dtype, shape and whether it has gradients. A tied tensor has kind and its name elsewhere in
 the model; an uninitialized one kind, ``lazy`` and whether it has gradients; ``None`` has its kind alone."""
 
 LAZY = "lazy"
@@ -150,41 +145,12 @@ class ModelStructure:
 
 
 def _like(new: nn.Module, built: Mapping[str, nn.Module]) -> str | None:
-    """The path of a module of which ``new``, once it gets its values, is a copy: torchmetrics'
-    ``MetricTracker`` makes one in each epoch. ``None`` if there is none."""
-    if any(hooks_of(new, table) for table in CALL_HOOK_TABLES):
+    """The path of a module of the class of ``new``, which has no parameters: torchmetrics' ``MetricTracker``
+    copies a metric in each epoch. A copy of that one gets the attributes of ``new``. ``None`` if there is
+    none."""
+    if next(new.parameters(), None) is not None or any(hooks_of(new, table) for table in CALL_HOOK_TABLES):
         return None
-    own = _not_plain(new)
-    same = (path for path, other in built.items() if type(other) is type(new))
-    return next((path for path in same if values_equal(own, _not_plain(built[path]))), None)
-
-
-def _not_plain(module: nn.Module) -> dict[str, Any]:
-    """The attributes that no checkpoint holds as they are."""
-    return {
-        name: value
-        for name, value in _kept_by(module).items()
-        if name not in MODULE_ATTRIBUTES and not _is_plain(value)
-    }
-
-
-def _kept_by(module: nn.Module) -> Mapping[str, Any]:
-    """The attributes that a copy has: a class may leave out what it makes anew."""
-    if type(module).__getstate__ is object.__getstate__:
-        return vars(module)
-    try:
-        state = module.__getstate__()  # type: ignore[no-untyped-call]
-    except Exception:  # some refuse, such as parametrized ones
-        return vars(module)
-    return state if isinstance(state, dict) else vars(module)
-
-
-def _is_plain(value: Any) -> bool:
-    try:
-        flatten({"value": value})
-    except CheckpointError:
-        return False
-    return True
+    return next((path for path, other in built.items() if type(other) is type(new)), None)
 
 
 def _is_as_built(was: ModuleOutline, now: ModuleOutline) -> bool:
@@ -255,10 +221,7 @@ def _spec(kind: str, path: str, name: str, tensor: Tensor | None, seen: dict[int
         return kind, first
     if is_lazy(tensor):
         return kind, LAZY, tensor.requires_grad
-    shape, layout = tuple(tensor.shape), str(tensor.layout)
-    plain = tensor.layout is not torch.strided or tensor.is_contiguous()
-    strides = None if plain else tuple(tensor.stride())
-    return kind, tensor.dtype, shape, strides, layout, tensor.requires_grad
+    return kind, tensor.dtype, tuple(tensor.shape), tensor.requires_grad
 
 
 def _hooks(part: nn.Module) -> tuple[str, ...]:
