@@ -36,7 +36,7 @@ REFUSED = {
 SCRATCH = (
     *("HookBeforeDict", "ParameterAttributes", "SchedulerClosure", "SchedulerDefault", "SchedulerAttribute"),
     *("ClosedOverIterator", "Closures", "Holders", "PartsInList", "OptimizerHook"),
-    *("FirstFunction", "LargeTable"),
+    *("FirstFunction", "LargeTable", "LeavesOut"),
 )
 """What the next unit lacks. The same values show it as ``cerebro check`` compares."""
 
