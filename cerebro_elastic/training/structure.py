@@ -3,7 +3,8 @@
 Every unit builds its model anew, while an ordinary fit keeps one model. During that, lazy layers become real
 ones, parameters are pruned or frozen, buffers get another shape or type. A unit compares the structure of its
 model at the end with that at the beginning. The difference hops; ``rebuild`` applies it to the next unit's
-model before that gets its values. Parameters that come are refused, and layers with them.
+model before that gets its values. Parameters that come are refused, and so are layers of a user's with
+parameters.
 """
 
 from __future__ import annotations
@@ -145,10 +146,11 @@ class ModelStructure:
 
 
 def _like(new: nn.Module, built: Mapping[str, nn.Module]) -> str | None:
-    """The path of a module of the class of ``new``, which has no parameters: torchmetrics' ``MetricTracker``
-    copies a metric in each epoch. A copy of that one gets the attributes of ``new``. ``None`` if there is
-    none."""
-    if next(new.parameters(), None) is not None or any(hooks_of(new, table) for table in CALL_HOOK_TABLES):
+    """The path of a module of the class of ``new``, a layer of torch's or one without parameters:
+    torchmetrics' ``MetricTracker`` copies a metric in each epoch. A copy of that one gets the attributes of
+    ``new``. ``None`` if there is none."""
+    plain = type(new).__module__.startswith("torch.nn.") or next(new.parameters(), None) is None
+    if not plain or any(hooks_of(new, table) for table in CALL_HOOK_TABLES):
         return None
     return next((path for path, other in built.items() if type(other) is type(new)), None)
 
