@@ -37,8 +37,8 @@ from cerebro_elastic.training.parallel.optimizer_state import group_names
 
 TensorOutline: TypeAlias = tuple[Any, ...]
 """A tensor: its kind (``parameter``, ``buffer``, or ``hidden`` for a buffer that the state dict leaves out),
-dtype, shape and whether it has gradients. A tied tensor has kind and its name elsewhere in
-the model; an uninitialized one kind, ``lazy`` and whether it has gradients; ``None`` has its kind alone."""
+dtype and shape. A tied tensor has kind and its name elsewhere in the model; an uninitialized one kind,
+``lazy`` and ``None``; ``None`` has its kind alone."""
 
 LAZY = "lazy"
 PRUNED = "pruned:"
@@ -69,6 +69,7 @@ class ModelStructure:
     def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
         self.outline = outline(model)
         self.groups = [group_names(optimizer, model) for optimizer in optimizers]
+        self._trained = _trained(model)
         self._kinds = [type(optimizer) for optimizer in optimizers]
         self._hooks = [_hooks_of_optimizer(optimizer) for optimizer in optimizers]
 
@@ -85,42 +86,22 @@ class ModelStructure:
             )
         for optimizer, before in zip(optimizers, self._hooks, strict=True):
             _compare_hooks(type(optimizer).__name__, before, _hooks_of_optimizer(optimizer))
-        now, changed = outline(model), dict[str, Any]()
-        if now != self.outline:
-            changed["parts"] = self._parts(model, now)
-        groups = [group_names(optimizer, model) for optimizer in optimizers]
-        if groups != self.groups:
-            changed["groups"] = self.groups
-        return changed
+        now = outline(model)
+        parts = {"parts": self._parts(model, now)} if now != self.outline else {}
+        return {**parts, **self._trained_and_groups(model, optimizers)}
 
     def refrozen(
-        self,
-        carried: Mapping[str, Any],
-        whole: ModelOutline,
-        model: nn.Module,
-        optimizers: Sequence[Optimizer],
+        self, carried: Mapping[str, Any], model: nn.Module, optimizers: Sequence[Optimizer]
     ) -> dict[str, Any]:
         """What training has changed in a model whose tensors are divided among ranks: which parameters are
-        frozen, and the optimizers' groups.
+        frozen, and the optimizers' groups. ``carried`` are the changes that the unit began with."""
+        parts = {"parts": carried["parts"]} if "parts" in carried else {}
+        return {**parts, **self._trained_and_groups(model, optimizers)}
 
-        Args:
-            carried: The changes that the unit began with.
-            whole: The model's outline before it was divided.
-            model: The divided model.
-            optimizers: Its optimizers.
-        """
-        grads = {name: p.requires_grad for name, p in model.named_parameters(remove_duplicate=False)}
-        changed, parts = dict[str, Any](), carried.get("parts", {})
-        for path, part in whole.items():
-            now = part._replace(tensors=tuple(_with_grad(path, *each, grads) for each in part.tensors))
-            was = self.outline.get(path)
-            if now != was:
-                like = parts.get(path, {}).get("like")
-                changed[path] = {"was": was and tuple(was), "now": tuple(now), "like": like}
-        removed = {path: parts[path] for path in self.outline.keys() - whole.keys()}
-        groups = [group_names(optimizer, model) for optimizer in optimizers]
+    def _trained_and_groups(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Any]:
+        trained, groups = _trained(model), [group_names(optimizer, model) for optimizer in optimizers]
         return {
-            **({"parts": {**changed, **removed}} if changed or removed else {}),
+            **({"trained": trained} if trained != self._trained else {}),
             **({"groups": self.groups} if groups != self.groups else {}),
         }
 
@@ -194,13 +175,9 @@ def outline(model: nn.Module) -> dict[str, ModuleOutline]:
     return parts
 
 
-def _with_grad(
-    path: str, name: str, spec: TensorOutline, grads: Mapping[str, bool]
-) -> tuple[str, TensorOutline]:
-    """A tensor's outline with the flag of its parameter as it is now."""
-    full = f"{path}.{name}" if path else name
-    own = len(spec) > 2 and full in grads
-    return name, (*spec[:-1], grads[full]) if own else spec
+def _trained(model: nn.Module) -> list[str]:
+    """The names of the parameters that are not frozen."""
+    return [name for name, parameter in model.named_parameters() if parameter.requires_grad]
 
 
 def without_uninitialized(state: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -222,8 +199,8 @@ def _spec(kind: str, path: str, name: str, tensor: Tensor | None, seen: dict[int
     if (first := seen.setdefault(id(tensor), full)) != full:
         return kind, first
     if is_lazy(tensor):
-        return kind, LAZY, tensor.requires_grad
-    return kind, tensor.dtype, tuple(tensor.shape), tensor.requires_grad
+        return kind, LAZY, None
+    return kind, tensor.dtype, tuple(tensor.shape)
 
 
 def _hooks(part: nn.Module) -> tuple[str, ...]:
