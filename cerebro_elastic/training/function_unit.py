@@ -307,7 +307,7 @@ class FunctionUnit:
         for name, parameter in self._model.named_parameters() if self._whole else ():
             if parameter.requires_grad:
                 note = partial(self._note_gradient, name)
-                hooks.append(parameter.register_post_accumulate_grad_hook(note))
+                hooks.append(parameter.register_post_accumulate_grad_hook(note))  # type: ignore[no-untyped-call]
         if hasattr(optimizer, "register_step_post_hook"):  # torch's; behind another one all count
             hooks.append(optimizer.register_step_post_hook(lambda *_: self._pending.clear()))
         try:
