@@ -78,7 +78,7 @@ class ForeignGenerators:
     """
 
     def __init__(self, objects: Mapping[str, object]) -> None:
-        self.by_path = dict(_Search().found(objects))
+        self.by_path = dict(reached(objects, is_generator))
         """Each generator, by the first path that leads to it."""
 
     def seed(self, seed: int) -> None:
@@ -166,12 +166,30 @@ _MOST_ITEMS, _MOST_VISITS = 256, 20_000
 _DEEPEST = 24
 
 
-class _Search:
-    """A walk through objects to the generators that they carry."""
+def reached(objects: Mapping[str, object], wanted: Callable[[Any], bool]) -> Iterator[tuple[str, Any]]:
+    """The ``wanted`` values that ``objects`` lead to, each by the first path that leads to it; not the three
+    global generators."""
+    return _Search(wanted).found(objects)
 
-    def __init__(self) -> None:
+
+def is_generator(value: object) -> bool:
+    """Whether random numbers are drawn from ``value``."""
+    torch: Any = sys.modules.get("torch")
+    of_torch = torch is not None and type(value) is type(torch.default_generator)
+    return of_torch or isinstance(value, _GENERATORS)
+
+
+def generator_state(generator: object) -> Any:
+    """Where a random generator stands."""
+    return _kind_of(generator).state(generator)
+
+
+class _Search:
+    """A walk through objects to what is ``wanted`` of them."""
+
+    def __init__(self, wanted: Callable[[Any], bool]) -> None:
+        self._wanted = wanted
         torch: Any = sys.modules.get("torch")
-        self._of_torch = torch and type(torch.default_generator)
         self._data = (*_PLAIN, np.ndarray, *([torch.Tensor] if torch is not None else []))
         drawing: list[Any] = [random.random, np.random.random]
         global_ones = [*(draw.__self__ for draw in drawing), torch and torch.default_generator]
@@ -182,18 +200,17 @@ class _Search:
             yield from self._in(value, name, 0)
 
     def _in(self, value: Any, path: str, depth: int) -> Iterator[tuple[str, object]]:
-        ended = depth > _DEEPEST or len(self._seen) > _MOST_VISITS
-        if isinstance(value, self._data) or ended or id(value) in self._seen:
-            return
-        self._seen[id(value)] = value  # which is kept: another one must not get its address
-        if self._draws(value):
+        data, ended = isinstance(value, self._data), depth > _DEEPEST or len(self._seen) > _MOST_VISITS
+        if not data:
+            if ended or id(value) in self._seen:
+                return
+            self._seen[id(value)] = value  # which is kept: another one must not get its address
+        if self._wanted(value):
             yield path, value
+        if data or is_generator(value):
             return
         for name, part in self._parts(value, path):
             yield from self._in(part, name, depth + 1)
-
-    def _draws(self, value: Any) -> bool:
-        return isinstance(value, _GENERATORS) or type(value) is self._of_torch
 
     def _parts(self, value: Any, path: str) -> Iterator[tuple[str, Any]]:
         match value:
@@ -234,7 +251,7 @@ class _Search:
     def _of_class(self, kind: type) -> Iterator[tuple[str, Any]]:
         """The attributes of a class; of a library's only generators."""
         for name, value in list(vars(kind).items()):
-            if is_users(kind) or self._draws(value):
+            if is_users(kind) or is_generator(value):
                 yield f"{kind.__qualname__}.{name}", getattr(value, "__func__", value)
         yield from self._of_file(kind.__module__)
 
@@ -249,7 +266,7 @@ class _Search:
             return
         self._seen[id(variables)] = variables
         for variable, value in list(variables.items()):
-            if self._draws(value) or (users and not variable.startswith("__")):
+            if is_generator(value) or (users and not variable.startswith("__")):
                 yield f"{name}.{variable}", value
 
 

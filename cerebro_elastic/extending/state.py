@@ -31,7 +31,6 @@ from cerebro_elastic.training.objects.tensor_kinds import cloned as cloned
 from cerebro_elastic.training.parallel.construct import hand_over as hand_over
 from cerebro_elastic.training.parallel.construct import load_values as load_values
 from cerebro_elastic.training.parallel.construct import untrained as untrained
-from cerebro_elastic.training.parallel.optimizer_state import NamedState as NamedState
 from cerebro_elastic.training.parallel.optimizer_state import OptimizerOptions as OptimizerOptions
 from cerebro_elastic.training.parallel.optimizer_state import check_groups as check_groups
 from cerebro_elastic.training.parallel.optimizer_state import constructor_options as constructor_options

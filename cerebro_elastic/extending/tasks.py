@@ -45,7 +45,6 @@ from cerebro_elastic.training.task import TaskState as TaskState
 from cerebro_elastic.training.task import UnitJob as UnitJob
 from cerebro_elastic.training.task import UnitResult as UnitResult
 from cerebro_elastic.training.test_metrics import evaluated as evaluated
-from cerebro_elastic.training.test_metrics import measured_alone as measured_alone
 from cerebro_elastic.training.test_metrics import named_as_test as named_as_test
 from cerebro_elastic.training.test_metrics import row_by_row as row_by_row
 

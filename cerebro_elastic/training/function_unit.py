@@ -54,7 +54,7 @@ from cerebro_elastic.training.passes import (
     weighted,
 )
 from cerebro_elastic.training.rebuild import rebuild
-from cerebro_elastic.training.structure import ModelOutline, ModelStructure, outline, without_uninitialized
+from cerebro_elastic.training.structure import ModelStructure, without_uninitialized
 from cerebro_elastic.training.task import Observe, Stopped, TaskState, UnitJob
 from cerebro_elastic.training.test_metrics import measured_alone, row_by_row
 from cerebro_elastic.training.user_functions import UserFunctions, step_scheduler
@@ -124,7 +124,6 @@ class FunctionUnit:
         """The tensors of the model that get no gradient, as the unit finds them."""
         self._model: nn.Module
         self._built: ModelStructure
-        self._undivided: ModelOutline
         self._check_passes()
         if job.memory_limit_bytes is not None:
             self._check_memory(job.memory_limit_bytes)
@@ -308,7 +307,7 @@ class FunctionUnit:
         for name, parameter in self._model.named_parameters() if self._whole else ():
             if parameter.requires_grad:
                 note = partial(self._note_gradient, name)
-                hooks.append(parameter.register_post_accumulate_grad_hook(note))
+                hooks.append(parameter.register_post_accumulate_grad_hook(note))  # type: ignore[no-untyped-call]
         if hasattr(optimizer, "register_step_post_hook"):  # torch's; behind another one all count
             hooks.append(optimizer.register_step_post_hook(lambda *_: self._pending.clear()))
         try:
@@ -332,7 +331,7 @@ class FunctionUnit:
             return self._built.changes(self._model, [self._parts.optimizer])
         carried = self._carried("structure")
         if isinstance(self._parallelism, Sharding):
-            return self._built.refrozen(carried, self._undivided, self._model, [self._parts.optimizer])
+            return self._built.refrozen(carried, self._model, [self._parts.optimizer])
         return carried
 
     def _exported(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -374,7 +373,6 @@ class FunctionUnit:
         self._built = ModelStructure(parts.model, optimizers)
         if job.state is not None and (changes := self._carried("structure")):
             rebuild(parts.model, optimizers, self._built, changes, [job.state["optimizer"]])
-        self._undivided = outline(parts.model)
         self._trained = tuple(name for name, p in parts.model.named_parameters() if p.requires_grad)
         values = None if job.state is None else job.state["model"]
         self.untrained = untrained(parts.model, values, job.stays, "model")

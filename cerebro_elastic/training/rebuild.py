@@ -53,6 +53,9 @@ def rebuild(
     """
     if "parts" in changes:
         _Rebuild(model, built, changes["parts"]).do()
+    if "trained" in changes:
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad = name in changes["trained"]  # a lazy one does not know requires_grad_()
     if "groups" in changes:
         if changes["groups"] != built.groups:
             raise _otherwise("the optimizers' groups of parameters", changes["groups"], built.groups)
@@ -121,18 +124,18 @@ class _Rebuild:
             return None
         if LAZY in now:
             return own
-        kind, dtype, shape, strides, _layout, grad = now
+        kind, dtype, shape = now
         if own is not None and is_lazy(own):
             own.materialize(shape, dtype=dtype)
-            return own.requires_grad_(grad) if kind == "parameter" else own
-        fresh = _empty(dtype, shape, strides, self._device)
+            return own
+        fresh = torch.empty(shape, dtype=dtype, device=self._device)
         if kind != "parameter":
             return fresh
         if own is None or was is None or len(was) < 3:
-            return nn.Parameter(fresh, grad)
+            return nn.Parameter(fresh, fresh.is_floating_point() or fresh.is_complex())
         own.grad = None
         own.data = fresh
-        return own.requires_grad_(grad)
+        return own
 
 
 def _copy_without_tensors(like: nn.Module) -> nn.Module:
@@ -157,12 +160,6 @@ def _refill(table: dict[str, Any], values: Mapping[str, Any]) -> None:
     """In place, for others may refer to the table."""
     table.clear()
     table.update(values)
-
-
-def _empty(dtype: torch.dtype, shape: Any, strides: Any, device: torch.device) -> Tensor:
-    if strides is None or 0 in strides:
-        return torch.empty(shape, dtype=dtype, device=device)
-    return torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
 def _prune(module: nn.Module, specs: dict[str, TensorOutline], name: str, pruned: bool) -> None:

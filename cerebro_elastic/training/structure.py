@@ -3,8 +3,8 @@
 Every unit builds its model anew, while an ordinary fit keeps one model. During that, lazy layers become real
 ones, parameters are pruned or frozen, buffers get another shape or type. A unit compares the structure of its
 model at the end with that at the beginning. The difference hops; ``rebuild`` applies it to the next unit's
-model before that gets its values. A layer that comes hops if it is a copy of
-another; parameters that come are refused.
+model before that gets its values. Parameters that come are refused, and so are layers of a user's with
+parameters.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.prune import BasePruningMethod
 from torch.optim import Optimizer
 
-from cerebro_elastic.checkpoint.tree import flatten
-from cerebro_elastic.errors import CheckpointError, TaskError
+from cerebro_elastic.errors import TaskError
 from cerebro_elastic.system.torch_internals import (
-    MODULE_ATTRIBUTES,
     buffers_of,
     modules_of,
     non_persistent_buffers_of,
@@ -35,14 +32,13 @@ from cerebro_elastic.training._torch_internals import (
     is_lazy_hook,
     pruned_name,
 )
-from cerebro_elastic.training.equality import values_equal
 from cerebro_elastic.training.objects.kinds import name_of
 from cerebro_elastic.training.parallel.optimizer_state import group_names
 
 TensorOutline: TypeAlias = tuple[Any, ...]
 """A tensor: its kind (``parameter``, ``buffer``, or ``hidden`` for a buffer that the state dict leaves out),
-dtype, shape, strides, layout and whether it has gradients. A tied tensor has kind and its name elsewhere in
-the model; an uninitialized one kind, ``lazy`` and whether it has gradients; ``None`` has its kind alone."""
+dtype and shape. A tied tensor has kind and its name elsewhere in the model; an uninitialized one kind,
+``lazy`` and ``None``; ``None`` has its kind alone."""
 
 LAZY = "lazy"
 PRUNED = "pruned:"
@@ -73,6 +69,7 @@ class ModelStructure:
     def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
         self.outline = outline(model)
         self.groups = [group_names(optimizer, model) for optimizer in optimizers]
+        self._trained = _trained(model)
         self._kinds = [type(optimizer) for optimizer in optimizers]
         self._hooks = [_hooks_of_optimizer(optimizer) for optimizer in optimizers]
 
@@ -89,42 +86,22 @@ class ModelStructure:
             )
         for optimizer, before in zip(optimizers, self._hooks, strict=True):
             _compare_hooks(type(optimizer).__name__, before, _hooks_of_optimizer(optimizer))
-        now, changed = outline(model), dict[str, Any]()
-        if now != self.outline:
-            changed["parts"] = self._parts(model, now)
-        groups = [group_names(optimizer, model) for optimizer in optimizers]
-        if groups != self.groups:
-            changed["groups"] = self.groups
-        return changed
+        now = outline(model)
+        parts = {"parts": self._parts(model, now)} if now != self.outline else {}
+        return {**parts, **self._trained_and_groups(model, optimizers)}
 
     def refrozen(
-        self,
-        carried: Mapping[str, Any],
-        whole: ModelOutline,
-        model: nn.Module,
-        optimizers: Sequence[Optimizer],
+        self, carried: Mapping[str, Any], model: nn.Module, optimizers: Sequence[Optimizer]
     ) -> dict[str, Any]:
         """What training has changed in a model whose tensors are divided among ranks: which parameters are
-        frozen, and the optimizers' groups.
+        frozen, and the optimizers' groups. ``carried`` are the changes that the unit began with."""
+        parts = {"parts": carried["parts"]} if "parts" in carried else {}
+        return {**parts, **self._trained_and_groups(model, optimizers)}
 
-        Args:
-            carried: The changes that the unit began with.
-            whole: The model's outline before it was divided.
-            model: The divided model.
-            optimizers: Its optimizers.
-        """
-        grads = {name: p.requires_grad for name, p in model.named_parameters(remove_duplicate=False)}
-        changed, parts = dict[str, Any](), carried.get("parts", {})
-        for path, part in whole.items():
-            now = part._replace(tensors=tuple(_with_grad(path, *each, grads) for each in part.tensors))
-            was = self.outline.get(path)
-            if now != was:
-                like = parts.get(path, {}).get("like")
-                changed[path] = {"was": was and tuple(was), "now": tuple(now), "like": like}
-        removed = {path: parts[path] for path in self.outline.keys() - whole.keys()}
-        groups = [group_names(optimizer, model) for optimizer in optimizers]
+    def _trained_and_groups(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Any]:
+        trained, groups = _trained(model), [group_names(optimizer, model) for optimizer in optimizers]
         return {
-            **({"parts": {**changed, **removed}} if changed or removed else {}),
+            **({"trained": trained} if trained != self._trained else {}),
             **({"groups": self.groups} if groups != self.groups else {}),
         }
 
@@ -150,41 +127,13 @@ class ModelStructure:
 
 
 def _like(new: nn.Module, built: Mapping[str, nn.Module]) -> str | None:
-    """The path of a module of which ``new``, once it gets its values, is a copy: torchmetrics'
-    ``MetricTracker`` makes one in each epoch. ``None`` if there is none."""
-    if any(hooks_of(new, table) for table in CALL_HOOK_TABLES):
+    """The path of a module of the class of ``new``, a layer of torch's or one without parameters:
+    torchmetrics' ``MetricTracker`` copies a metric in each epoch. A copy of that one gets the attributes of
+    ``new``. ``None`` if there is none."""
+    plain = type(new).__module__.startswith("torch.nn.") or next(new.parameters(), None) is None
+    if not plain or any(hooks_of(new, table) for table in CALL_HOOK_TABLES):
         return None
-    own = _not_plain(new)
-    same = (path for path, other in built.items() if type(other) is type(new))
-    return next((path for path in same if values_equal(own, _not_plain(built[path]))), None)
-
-
-def _not_plain(module: nn.Module) -> dict[str, Any]:
-    """The attributes that no checkpoint holds as they are."""
-    return {
-        name: value
-        for name, value in _kept_by(module).items()
-        if name not in MODULE_ATTRIBUTES and not _is_plain(value)
-    }
-
-
-def _kept_by(module: nn.Module) -> Mapping[str, Any]:
-    """The attributes that a copy has: a class may leave out what it makes anew."""
-    if type(module).__getstate__ is object.__getstate__:
-        return vars(module)
-    try:
-        state = module.__getstate__()  # type: ignore[no-untyped-call]
-    except Exception:  # some refuse, such as parametrized ones
-        return vars(module)
-    return state if isinstance(state, dict) else vars(module)
-
-
-def _is_plain(value: Any) -> bool:
-    try:
-        flatten({"value": value})
-    except CheckpointError:
-        return False
-    return True
+    return next((path for path, other in built.items() if type(other) is type(new)), None)
 
 
 def _is_as_built(was: ModuleOutline, now: ModuleOutline) -> bool:
@@ -226,13 +175,9 @@ def outline(model: nn.Module) -> dict[str, ModuleOutline]:
     return parts
 
 
-def _with_grad(
-    path: str, name: str, spec: TensorOutline, grads: Mapping[str, bool]
-) -> tuple[str, TensorOutline]:
-    """A tensor's outline with the flag of its parameter as it is now."""
-    full = f"{path}.{name}" if path else name
-    own = len(spec) > 2 and full in grads
-    return name, (*spec[:-1], grads[full]) if own else spec
+def _trained(model: nn.Module) -> list[str]:
+    """The names of the parameters that are not frozen."""
+    return [name for name, parameter in model.named_parameters() if parameter.requires_grad]
 
 
 def without_uninitialized(state: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -254,11 +199,8 @@ def _spec(kind: str, path: str, name: str, tensor: Tensor | None, seen: dict[int
     if (first := seen.setdefault(id(tensor), full)) != full:
         return kind, first
     if is_lazy(tensor):
-        return kind, LAZY, tensor.requires_grad
-    shape, layout = tuple(tensor.shape), str(tensor.layout)
-    plain = tensor.layout is not torch.strided or tensor.is_contiguous()
-    strides = None if plain else tuple(tensor.stride())
-    return kind, tensor.dtype, shape, strides, layout, tensor.requires_grad
+        return kind, LAZY, None
+    return kind, tensor.dtype, tuple(tensor.shape)
 
 
 def _hooks(part: nn.Module) -> tuple[str, ...]:

@@ -140,8 +140,6 @@ class SubEpoch:
     """Whether it goes on with a unit that was stopped."""
     inherits: bool = False
     """Whether the state is another config's."""
-    fresh: Callable[[], pl.LightningModule] | None = None
-    """Makes the module as the next unit does."""
     seed: int = 0
     """For the generators of ranks other than the first, unless it ``resumes``."""
     metrics: dict[str, float] = field(init=False, default_factory=dict)
@@ -283,7 +281,7 @@ class SubEpoch:
         weights = state.get(BESIDE_AVERAGE, state["state_dict"])  # of averaged ones, the trained
         if self._strategy.whole and (found := self._left_out.of(self.module, weights)):
             state[OURS]["left out"] = found
-        if self.fresh is not None and (anew := leave_out(state, self.module, self.fresh)):
+        if anew := leave_out(state, self.module):
             state[OURS]["made anew"] = list(anew)
         self.state = state
         self.metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}

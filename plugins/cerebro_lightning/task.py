@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -168,7 +167,6 @@ class LightningTask:
                 last=job.last and job.unit.phase is not Phase.PROFILE,
                 resumes=job.skip > 0,
                 inherits=job.inherits is not None,
-                fresh=partial(self._build, job.hparams, job.seed),
                 seed=job_batches.rank_seed(job),
             )
             unit_loaders = UnitLoaders(job, strategy)

@@ -20,12 +20,11 @@ from types import FrameType
 from typing import Any
 
 import lightning.pytorch as pl
-import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from cerebro_elastic.extending.data import ForeignGenerators
+from cerebro_elastic.extending.data import ForeignGenerators, seed_of_batch
 from cerebro_elastic.extending.state import rng, to_names
 from cerebro_elastic.extending.tasks import Observe, OrdinaryFit, UnitJob, job_batches
 from cerebro_lightning._lightning_internals import callbacks_of, hooks_wrapped
@@ -204,7 +203,7 @@ class _Seeded(DataLoader[Any]):
             with rng.borrowed():
                 batches = iter(loader)
         for number in count():
-            seed = int(np.random.SeedSequence((self.seed, number)).generate_state(1)[0])
+            seed = seed_of_batch((self.seed,), number)
             with rng.borrowed() if self.in_workers else nullcontext(), carried.seeded(seed):
                 if self.in_workers:
                     rng.seed_all(seed)

@@ -56,10 +56,10 @@ class Slotted:
 
 
 class Holder:
-    """Has its state behind the usual two methods, and something besides."""
+    """Has its state behind the usual two methods."""
 
     def __init__(self) -> None:
-        self._value, self.more = 0, 0
+        self._value = 0
 
     def state_dict(self) -> dict[str, int]:
         return {"value": self._value}
@@ -159,7 +159,7 @@ EXAMPLES: dict[str, list[tuple[Callable[[], Any], Callable[[Any], Any]]]] = {
         (frozenset, lambda _: frozenset(PARAMETERS)),
     ],
     "deque": [(lambda: deque([1], maxlen=2), lambda v: v.extend((2, 3)))],
-    "state dict": [(Holder, lambda v: each(v, _value=3, more=4))],
+    "state dict": [(Holder, lambda v: each(v, _value=3))],
     "object": [
         (Meter, lambda v: v.add()),
         (Meter, lambda v: delattr(v, "history")),

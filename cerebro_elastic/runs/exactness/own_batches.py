@@ -1,8 +1,8 @@
 """The batches of the ordinary fit with which units are compared: those of a user's own loader.
 
 Only the order of rows is the run's. Each batch is made when it is taken, in the process of the fit: by
-torch's ``DataLoader`` over the user's dataset, or of columns row by row. Nothing is kept or shared, and no
-code that makes the batches of units is called: it is what is judged.
+torch's ``DataLoader`` over the user's dataset, or of columns row by row. Nothing is kept or shared, and of
+the code that makes the batches of units, which is what is judged, only the seeds are shared.
 
 A batch begins with the seed of its pass and number: of the generators that the user's objects carry, and
 where units make batches in workers also of the three global ones. Behind it they go on where they stood.
@@ -10,10 +10,8 @@ where units make batches in workers also of the three global ones. Behind it the
 
 from __future__ import annotations
 
-import random
-import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -22,7 +20,7 @@ from cerebro_elastic.data.manifest import ROW, SPLITS
 from cerebro_elastic.data.ragged import Index, Ragged
 from cerebro_elastic.data.reading.loader_settings import LENGTHS, LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
-from cerebro_elastic.data.user_state import ForeignGenerators
+from cerebro_elastic.data.user_state import ForeignGenerators, seed_of_batch, seeded
 
 
 def own_batches(
@@ -41,29 +39,11 @@ def own_batches(
     batches = of_pass(partition, rows, loader)
     carried = ForeignGenerators(loader.objects)
     for number in range(skip, skip + len(rows)):
-        of_batch = int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
-        with _worker(of_batch) if loader.workers else nullcontext(), carried.seeded(of_batch):
+        of_batch = seed_of_batch((seed,), number)
+        with seeded(of_batch) if loader.workers else nullcontext(), carried.seeded(of_batch):
             batch = next(batches)
             batch = batch if loader.transform is None else loader.transform(batch)
         yield batch
-
-
-@contextmanager
-def _worker(seed: int) -> Iterator[None]:
-    """Within the block the generators of Python, numpy and torch are those of a worker."""
-    python, numpy, torch = random.getstate(), np.random.get_state(), sys.modules.get("torch")
-    of_torch = torch and torch.get_rng_state()
-    random.seed(seed)
-    np.random.seed(seed)
-    if torch is not None:
-        torch.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        if torch is not None:
-            torch.set_rng_state(of_torch)
 
 
 def _of_dataset(partition: Partition, rows: Sequence[Index], loader: LoaderSettings) -> Iterator[Any]:

@@ -9,13 +9,13 @@ import multiprocessing.managers
 import multiprocessing.shared_memory
 import multiprocessing.sharedctypes
 import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from cerebro_elastic.data.user_state import reached
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.registry import is_users, users_name
+from cerebro_elastic.registry import users_name
 
 _KINDS = (
     multiprocessing.sharedctypes.SynchronizedBase,
@@ -29,19 +29,18 @@ _OF_C: Any = (ctypes.Array, ctypes.Structure, ctypes.c_int.__base__)
 
 
 def refuse_shared_memory(root: Path) -> None:
-    """Raise ``TaskError`` for such memory in a global variable of an imported file below ``root``, or in an
-    attribute of one of its classes or objects."""
+    """Raise ``TaskError`` for such memory that a global variable of an imported file below ``root`` leads
+    to."""
     for module in list(sys.modules.values()):
         file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
         if file and users_name(Path(file), root) is not None:
-            for path, value in _of_module(module):
-                if is_shared(value):
-                    raise TaskError(
-                        f"{Path(file).name}: {path} is a {type(value).__name__} in memory that processes "
-                        "share, made when the file is imported: all ranks of a host are forks of one "
-                        "process, and would see what each other's units write. Make it in the constructor, "
-                        "or take a plain value, array or tensor: what is only read costs no memory twice"
-                    )
+            for path, value in reached({"": module}, is_shared):
+                raise TaskError(
+                    f"{path} is a {type(value).__name__} in memory that processes share, made when the file "
+                    "is imported: all ranks of a host are forks of one process, and would see what each "
+                    "other's units write. Make it in the constructor, or take a plain value, array or "
+                    "tensor: what is only read costs no memory twice"
+                )
 
 
 def is_shared(value: Any) -> bool:
@@ -66,26 +65,3 @@ def _in_mapping(base: Any) -> bool:
             return True
         base = getattr(base, "base", getattr(base, "obj", None))
     return False
-
-
-def _of_module(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    for name, value in list(vars(module).items()):
-        if isinstance(value, ModuleType) or name.startswith("__"):
-            continue
-        yield name, value
-        if isinstance(value, type) and value.__module__ != module.__name__:
-            continue
-        for inner, part in list(_parts(value).items())[:_MOST]:
-            yield f"{name}.{inner}", part
-
-
-def _parts(value: Any) -> Mapping[Any, Any]:
-    if isinstance(value, Mapping):
-        return value
-    if isinstance(value, list | tuple):
-        return dict(enumerate(value[:_MOST]))
-    return vars(value) if isinstance(value, type) or is_users(type(value)) else {}
-
-
-_MOST = 1000
-"""Longer containers hold rows, and are not searched."""

@@ -32,7 +32,7 @@ class _Tuples(Kind):
 
 
 class _Sets(Kind):
-    """Items have no path: they are plain, or found by name. Their order is not carried."""
+    """Items have no path: they are plain, or known by name. Their order is not carried."""
 
     def tree(self, value: Any, path: str, walk: Encodes) -> Tree | None:
         items = list(value)

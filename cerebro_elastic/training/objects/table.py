@@ -8,7 +8,6 @@ from typing import Any
 from torch.optim.lr_scheduler import LRScheduler
 
 from cerebro_elastic.registry import is_users
-from cerebro_elastic.training.equality import values_equal
 from cerebro_elastic.training.instances import attributes_of, set_attributes
 from cerebro_elastic.training.objects.container_kinds import CONTAINERS
 from cerebro_elastic.training.objects.kinds import (
@@ -37,37 +36,14 @@ class _CarriesItself(Kind):
     def tree(self, value: Any, path: str, walk: Encodes) -> Tree | None:
         with walk.whole():
             state = walk.named(dict(value.state_dict()), f"{path}/state")
-        tree = {TAG: self.name, "class": name_of(type(value)), "value": state}
-        if is_users(type(value)) and (left_out := _left_out(value, state, path, walk)):
-            tree["attributes"] = left_out
-        return tree
+        return {TAG: self.name, "class": name_of(type(value)), "value": state}
 
     def value(self, present: Any, tree: Tree, path: str, walk: Decodes) -> Any:
         if name_of(type(present)) != tree["class"]:
             raise NotSerializable(f"was a {tree['class']}, is now a {name_of(type(present))}")
         value = walk.keep(path, present)
         value.load_state_dict(walk.named(tree["value"], f"{path}/state"))
-        left_out = walk.named(tree.get("attributes", {}), path)
-        set_attributes(value, {**attributes_of(value), **left_out})
         return value
-
-
-def _left_out(value: Any, state: Tree, path: str, walk: Encodes) -> dict[str, Tree]:
-    """The trees of the attributes that the state dict of ``value`` leaves out. Its class answers for those
-    that cannot hop."""
-    left_out: dict[str, Tree] = {}
-    for name, item in attributes_of(value).items():
-        lost = len(walk.lost)
-        try:
-            with walk.whole():
-                tree = walk.tree(item, f"{path}/{name}")
-        except NotSerializable:
-            continue
-        if len(walk.lost) > lost:
-            del walk.lost[lost:]
-        elif not any(values_equal(tree, kept) for kept in state.values()):
-            left_out[name] = tree
-    return left_out
 
 
 class _Objects(Kind):

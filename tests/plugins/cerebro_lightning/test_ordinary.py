@@ -115,11 +115,8 @@ def test_units_in_parts_equal_one_ordinary_fit(case: Case) -> None:
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        ("Growing", "Growing: layers or parameters have come, gone or been replaced"),
-        ("Replaced", r"Replaced\.net\.2: layers or parameters have come, gone"),
-        ("Added", r"Added\.extra\.1: layers or parameters have come, gone"),
+        ("Grown", "Grown: layers or parameters have come, gone or been replaced"),
         ("Swapped", r"Swapped\.net\.1: layers or parameters have come, gone"),
-        ("BecomesBuffer", "BecomesBuffer: layers or parameters have come, gone"),
         ("FewerGroups", "FewerGroups: layers or parameters have come, gone"),
         ("ParametrizedLater", r"ParametrizedLater\.net\.0: layers or parameters have come, gone"),
         ("NormedLater", r"NormedLater\.net\.0: layers or parameters have come, gone"),

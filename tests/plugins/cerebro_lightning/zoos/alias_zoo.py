@@ -258,25 +258,6 @@ class SchedulerClosure(SchedulerObject):
         return decay
 
 
-class SchedulerDefault(SchedulerObject):
-    def make(self) -> Any:
-        def decay(step: int, seen: list[int] = []) -> float:  # noqa: B006 - the subject
-            seen.append(step)
-            return 1 / len(seen)
-
-        return decay
-
-
-class SchedulerAttribute(SchedulerObject):
-    def make(self) -> Any:
-        def decay(step: int) -> float:
-            this: Any = decay
-            this.calls = getattr(this, "calls", 0) + 1
-            return 1 / this.calls
-
-        return decay
-
-
 class SchedulerInside(SchedulerObject):
     """Of a scheduler inside a scheduler."""
 
@@ -295,18 +276,6 @@ class ClassAttribute(Keeping):
         type(self).steps += 1
         self.table["n"] = self.table.get("n", 0) + 2
         return self.steps + self.table["n"]
-
-
-class Registry:
-    """A class that is never made an object of."""
-
-    seen: ClassVar[list[float]] = []
-
-
-class OtherClass(Keeping):
-    def remember(self, batch: Any) -> float:
-        Registry.seen.append(float(batch[1].sum()))
-        return sum(Registry.seen)
 
 
 STEPS = 0
@@ -389,35 +358,6 @@ class Iterators(Keeping):
     def remember(self, batch: Any) -> float:
         iterators = (self.cycle, self.count, self.range, self.chain, self.mapped, self.slice)
         return sum(map(next, iterators)) + next(self.pairs)[0] + next(self.numbered)[1]
-
-
-class ClosedOverIterator(Keeping):
-    def keep(self) -> None:
-        cycle = itertools.cycle((1.0, 2.0, 3.0))
-        self.next = lambda: next(cycle)
-
-    def remember(self, batch: Any) -> float:
-        return self.next()
-
-
-class Closures(Keeping):
-    """Two functions with one variable."""
-
-    def keep(self) -> None:
-        total = 0.0
-
-        def add(value: float) -> None:
-            nonlocal total
-            total += value
-
-        self.add, self.total = add, lambda: total
-        self.partial = functools.partial(remembering, seen=[])
-        self.bound = Slotted().add
-
-    def remember(self, batch: Any) -> float:
-        value = float(batch[0].mean())
-        self.add(value)
-        return self.total() + self.partial(value) + self.bound(value)
 
 
 @dataclass
@@ -524,27 +464,6 @@ class Buffers(Keeping):
         return self.bytes[1] + self.array[0] + self.file.tell() + len(self.text.getvalue())
 
 
-class Containers(Keeping):
-    def keep(self) -> None:
-        self.chain = collections.ChainMap({}, {"n": 1})
-        self.own = OwnList([1.0])
-        self.loop: list[Any] = []
-        self.loop.append(self.loop)
-
-    def remember(self, batch: Any) -> float:
-        self.chain["n"] = self.chain["n"] + 1
-        self.own.append(2.0)
-        self.own.total += 1
-        self.loop.append(1.0)
-        return self.chain["n"] + sum(self.own) + self.own.total + len(self.loop[0])
-
-
-class OwnList(list):  # type: ignore[type-arg]
-    """A list with an attribute."""
-
-    total = 0
-
-
 class Weak(Keeping):
     """As descriptors keep something for each of their owners."""
 
@@ -618,14 +537,6 @@ class RequiresGrad(Keeping):
         with torch.no_grad():
             self.scale += 0.1
         return float(self.last)
-
-
-class Generators(Keeping):
-    def keep(self) -> None:
-        self.stream = (value for value in itertools.count())
-
-    def remember(self, batch: Any) -> float:
-        return next(self.stream)
 
 
 class NewFunction(Keeping):
@@ -725,87 +636,11 @@ class Holders(Keeping):
         return kept + len(self.seen) + self.event.is_set() + sum(self.reading["seen"])
 
 
-class OwnRandom(random.Random):
-    """Counts what it draws."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self.draws = 0
-
-    def random(self) -> float:
-        self.draws += 1
-        return super().random()
-
-
-class Drawing(Keeping):
-    def keep(self) -> None:
-        self.numpy, self.own = np.random.default_rng(3), OwnRandom(3)
-        self.bits = np.random.SFC64(3)
-        self.by_bits = np.random.Generator(self.bits)
-
-    def remember(self, batch: Any) -> float:
-        if not hasattr(self, "later"):
-            self.later = np.random.Generator(np.random.Philox(5))
-            self.own_later = OwnRandom(5)
-        drawn = self.numpy.spawn(1)[0].random() + self.later.spawn(1)[0].random() + self.by_bits.random()
-        return drawn + self.own.random() + self.own.draws + self.own_later.random() + self.own_later.draws
-
-
-class Permission(enum.Flag):
-    READ = 1
-    WRITE = 2
-    RUN = 4
-
-
-class Flags(Keeping):
-    def keep(self) -> None:
-        self.flags = Permission.READ | Permission.WRITE
-
-    def remember(self, batch: Any) -> float:
-        self.flags ^= Permission.RUN
-        self.last = [self.flags, Permission(0)]
-        return self.flags.value
-
-
-class PartsInList(Keeping):
-    """A layer that no ``nn.Module`` knows of, with hooks, and tensors of its own that gather gradients."""
-
-    def keep(self) -> None:
-        self.parts, calls = [nn.Linear(6, 1)], [0]
-        self.scale, self.shift = torch.ones(6, requires_grad=True), [nn.Parameter(torch.ones(6))]
-
-        def hook(module: nn.Module, args: Any, output: Tensor) -> Tensor:
-            calls[0] += 1
-            return output * calls[0]
-
-        self.parts[0].register_forward_hook(hook)
-
-    def remember(self, batch: Any) -> float:
-        output = self.parts[0](batch[0]).mean() + (batch[0] @ self.scale + batch[0] @ self.shift[0]).mean()
-        output.backward()
-        grads = [self.parts[0].weight.grad, self.scale.grad, self.shift[0].grad]
-        return float(output.detach()) + sum(float(grad.sum()) for grad in grads if grad is not None)
-
-
-class OptimizerHook(Net):
-    def configure_optimizers(self) -> Any:
-        optimizer, steps = torch.optim.SGD(self.parameters(), lr=self.lr), 0
-
-        def slow(optimizer: Any, *_: Any) -> None:
-            nonlocal steps
-            steps += 1
-            optimizer.param_groups[0]["lr"] = self.lr / steps
-
-        optimizer.register_step_pre_hook(slow)
-        return optimizer
-
-
 class Forgetful:
     """Its state dict leaves most of it out."""
 
     def __init__(self) -> None:
-        self.steps, self.more, self.total, self.seen = 0, 0, torch.zeros(2), [0.0]
-        self.lock, self.made = threading.Lock(), None
+        self.steps, self.more = 0, 0
 
     def state_dict(self) -> dict[str, Any]:
         return {"steps": self.steps}
@@ -819,23 +654,9 @@ class LeavesOut(Keeping):
         self.kept = Forgetful()
 
     def remember(self, batch: Any) -> float:
-        kept = self.kept
-        kept.steps += 1
-        kept.more += 2
-        kept.total += 1
-        kept.seen.append(float(batch[0].mean()))
-        return kept.steps + kept.more + float(kept.total.sum()) + sum(kept.seen)
-
-
-class WeakRegistries(Keeping):
-    def keep(self) -> None:
-        self.layers: Any = weakref.WeakValueDictionary({"first": self.net[0]})
-        self.some: Any = weakref.WeakSet([self.net[0]])
-
-    def remember(self, batch: Any) -> float:
-        self.layers["second"] = self.net[2]
-        self.some.add(self.net[2])
-        return len(self.layers) + len(self.some)
+        self.kept.steps += 1
+        self.kept.more += 2
+        return self.kept.steps + self.kept.more
 
 
 class Harmless(Keeping):
@@ -899,14 +720,6 @@ class LoaderIterator(Keeping):
 
     def remember(self, batch: Any) -> float:
         return float(next(self.batches)[0])
-
-
-class UnseenQueue(Keeping):
-    def keep(self) -> None:
-        self.queue = mp.SimpleQueue()
-
-    def remember(self, batch: Any) -> float:
-        return float(self.queue.empty())
 
 
 class WalksThrough(Keeping):

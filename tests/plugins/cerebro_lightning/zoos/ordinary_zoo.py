@@ -118,113 +118,13 @@ class Buffers(Net):
         return loss * (1 + 0.001 * (extra + torch.sparse.mm(self.adjacency, torch.ones(3, 1)).sum()))
 
 
-class Growing(Net):
-    """A head that gets more outputs, in a group of its own from then on."""
-
-    def body(self, width: int) -> nn.Module:
-        self.head = nn.Linear(width, 3)
-        self.scales = nn.ParameterList([nn.Parameter(torch.ones(3))])
-        self.named = nn.ParameterDict({"a": nn.Parameter(torch.ones(3))})
-        return nn.Sequential(nn.Linear(6, width), nn.ReLU(), self.head)
+class Grown(Net):
+    """A parameter that comes, in a group of its own."""
 
     def on_train_epoch_start(self) -> None:
-        epoch = self.current_epoch
-        optimizer = self.trainer.optimizers[0]
-        if epoch == 1:
-            old = self.head.weight
-            self.scales.append(nn.Parameter(torch.full((3,), 0.5)))
-            self.named[f"b{epoch}"] = nn.Parameter(torch.full((3,), 0.25))
-            self.extra = nn.Parameter(torch.randn(2, 3) * 0.1)
-            optimizer.add_param_group({"params": [self.scales[-1], self.extra], "lr": 0.02})
-            optimizer.param_groups[0]["params"].append(self.named[f"b{epoch}"])
-            with torch.no_grad():
-                old.data = torch.cat([old.data, torch.randn(2, old.shape[1]) * 0.1])
-                self.head.bias.data = torch.cat([self.head.bias.data, torch.zeros(2)])
-            self.head.out_features = 5
-            for parameter in (old, self.head.bias):
-                optimizer.state.pop(parameter, None)
-                parameter.grad = None
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        x, y = batch
-        logits = self.net(x)
-        if logits.shape[1] == 5:
-            logits = logits[:, :3] + logits[:, 3:] @ self.extra
-        for scale in [*self.scales, *self.named.values()]:
-            logits = logits * scale
-        loss = F.cross_entropy(logits, y)
-        self.log("loss", loss)
-        return loss
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("val_loss", F.cross_entropy(self.net(batch[0])[:, :3], batch[1]))
-
-
-class Replaced(Net):
-    """Another parameter replaces one, in the same optimizer and in a new one."""
-
-    def on_train_epoch_start(self) -> None:
-        if self.current_epoch == 0:
-            return
-        optimizer = self.trainer.optimizers[0]
-        old, self.net[2].bias = self.net[2].bias, None
-        optimizer.state.pop(old, None)
         if self.current_epoch == 1:
-            new = nn.Parameter(torch.randn(4, 6))
-            params = optimizer.param_groups[0]["params"]
-            self.net[0].weight = new
-            params[:] = [new, self.net[0].bias, self.net[2].weight]
-            self.net[2].weight.data = torch.randn(3, 4)
-            self.net[0].bias.data = torch.zeros(4)
-            optimizer.state.clear()
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        if self.current_epoch and batch_idx == 3 and self.net[2].bias is None:
-            self.net[2].bias = nn.Parameter(torch.ones(3))
-            self.trainer.optimizers[0].add_param_group({"params": [self.net[2].bias], "lr": 0.5})
-        return super().training_step(batch, batch_idx)
-
-    def on_train_epoch_end(self) -> None:
-        optimizer = self.trainer.optimizers[0]
-        if len(optimizer.param_groups) > 1:
-            optimizer.param_groups.pop()
-
-
-class Block(nn.Module):
-    def __init__(self, width: int, activation: Any = torch.tanh) -> None:
-        super().__init__()
-        self.linear = nn.Linear(width, width)
-        self.activation = activation
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.activation(self.linear(x))
-
-
-class Added(Net):
-    """New layers in new epochs: torch's own, and the user's; one is taken away."""
-
-    def body(self, width: int) -> nn.Module:
-        self.blocks = nn.ModuleList([Block(6)])
-        self.gone = nn.Linear(2, 2)
-        return super().body(width)
-
-    def on_train_epoch_start(self) -> None:
-        optimizer = self.trainer.optimizers[0]
-        if self.current_epoch == 1:
-            self.blocks.append(Block(6))
-            self.add_module("extra", nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.2), nn.BatchNorm1d(6)))
-            new = [*self.blocks[-1].parameters(), *self.extra.parameters()]
-            optimizer.add_param_group({"params": new, "lr": 0.05})
-            gone = list(self.gone.parameters())
-            group = optimizer.param_groups[0]
-            group["params"] = [p for p in group["params"] if all(p is not other for other in gone)]
-            del self.gone
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        x, y = batch
-        for block in self.blocks:
-            x = block(x)
-        return super().training_step((self.extra(x) if hasattr(self, "extra") else x, y), batch_idx)
+            self.extra = nn.Parameter(torch.zeros(3))
+            self.trainer.optimizers[0].add_param_group({"params": [self.extra]})
 
 
 class Swapped(Net):
@@ -801,27 +701,6 @@ class OtherOptimizer(Net):
     def on_train_epoch_start(self) -> None:
         if self.current_epoch == 1:
             self.trainer.strategy.setup_optimizers(self.trainer)
-
-
-class BecomesBuffer(Net):
-    """Plain attributes become a buffer and a parameter; a layer gets a second name."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.running = None
-        self.extra = None
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        if self.extra is None:
-            del self.running, self.extra
-            self.register_buffer("running", torch.zeros(3))
-            self.extra = nn.Parameter(torch.ones(3))
-            self.trainer.optimizers[0].add_param_group({"params": [self.extra]})
-        if self.current_epoch == 1 and batch_idx == 0:
-            self.again = nn.ModuleDict({"x": nn.ModuleList([self.net[0]])})
-        self.running = self.running + 1
-        loss = super().training_step(batch, batch_idx) * (1 + 0.01 * (self.running.sum() * self.extra.sum()))
-        return loss + self.again["x"][0](batch[0]).mean() if self.current_epoch else loss
 
 
 class Widened(Net):
