@@ -17,12 +17,12 @@ from cerebro_elastic.checkpoint import Still
 from cerebro_elastic.checkpoint.tree import flatten
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import TaskError
+from cerebro_elastic.system.process_settings import AsSetUp, Setting, borrowed
 from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.equality import value_differences
 from cerebro_elastic.training.generators import Generators, generators
 from cerebro_elastic.training.hparams import BUDGET, Taker, Takers, budget_of
 from cerebro_elastic.training.metrics import not_finite
-from cerebro_elastic.training.process_settings import AsSetUp, Setting, borrowed
 from cerebro_elastic.training.task import ModelValues, Stopped, UnitJob, UnitResult
 from cerebro_elastic.training.test_metrics import evaluated, measured_alone, row_by_row
 from cerebro_elastic.training.user_objects import UserGlobals

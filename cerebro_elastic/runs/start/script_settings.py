@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_elastic.runs.start.user_code import functions_of, variables_of
 from cerebro_elastic.errors import CerebroError, TaskError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.schema import references_of
 from cerebro_elastic.registry import import_object, importing_users, is_users, users_modules
+from cerebro_elastic.runs.start.user_code import functions_of, variables_of
 from cerebro_elastic.system.words import counted
 
 _SCALARS = (type(None), bool, int, float, complex, str, bytes, PurePath, Enum, np.generic)
@@ -133,7 +133,7 @@ def _importable(module: str) -> str:
 def _of_torch() -> dict[str, str]:
     if "torch" not in sys.modules:
         return {}
-    from cerebro_elastic.training.torch_settings import SETTINGS
+    from cerebro_elastic.system.torch_settings import SETTINGS
 
     compared = [setting for setting in SETTINGS if setting.refused and setting.name not in _OF_NODES]
     return {setting.name: repr(setting.get()) for setting in compared}

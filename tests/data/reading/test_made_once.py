@@ -29,12 +29,14 @@ from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.data.reading.shared_records import MISSING, Records
 from cerebro_elastic.data.reading.worker_processes import end_idle
 from cerebro_elastic.errors import RecipeError, RunError, TaskError
+from cerebro_elastic.system import process_settings
 from cerebro_elastic.system.cache_space import CacheSpace, use
 from cerebro_elastic.system.subprocess_call import call_in_fork
 
 ROWS, SIZE = 22, 4
 COUNT = -(-ROWS // SIZE)
 CALLS = "CEREBRO_TEST_CALLS"
+SCALE = "CEREBRO_TEST_SCALE"
 
 
 class Pair(NamedTuple):
@@ -108,6 +110,12 @@ def timed(batch: Any) -> Any:
 def scaled(batch: Any, scale: float, epoch: int, training: bool) -> Any:
     called("scaled")
     return batch * scale + epoch + training
+
+
+def in_its_settings(batch: Any) -> Any:
+    called("in_its_settings")
+    scale = float(os.environ.get(SCALE, 1)) * (3 if np.geterr()["over"] == "raise" else 1)
+    return batch.to(torch.get_default_dtype()) * scale
 
 
 class Squares(Dataset[Any]):
@@ -278,7 +286,7 @@ def test_rows_are_opened_once_for_all_epochs_and_augmented_in_each(
 
 def test_worker_processes_keep_what_they_make(tmp_path: Path, calls: Callable[[str], int]) -> None:
     """In one test, since the processes import torch once."""
-    folders = (MadeBatches(tmp_path / str(number), 1 << 30, "a" * 64) for number in range(7))
+    folders = (MadeBatches(tmp_path / str(number), 1 << 30, "a" * 64) for number in range(8))
     for function in (double, noisy):
         check_made_once_and_taken_by_all_others(next(folders), calls, function)
     test_rows_are_opened_once_for_all_epochs_and_augmented_in_each(next(folders), calls, workers=1)
@@ -286,6 +294,30 @@ def test_worker_processes_keep_what_they_make(tmp_path: Path, calls: Callable[[s
     check_batches_of_another_kind_are_not_taken(next(folders))
     check_a_killed_process_leaves_its_claims(next(folders))
     check_own_generators_begin_with_the_batch(next(folders), workers=1)
+    check_settings_of_a_unit_reach_its_workers(next(folders), calls)
+
+
+def check_settings_of_a_unit_reach_its_workers(made: MadeBatches, calls: Callable[[str], int]) -> None:
+    """Configs with other settings of the process get other batches."""
+    loader = LoaderSettings(SIZE, transform=in_its_settings, workers=1)
+    changes: list[Callable[[], object]] = [
+        lambda: None,
+        lambda: os.environ.update({SCALE: "5"}),
+        lambda: os.environ.pop(SCALE),
+        lambda: torch.set_default_dtype(torch.float64),
+        lambda: np.seterr(over="raise"),
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SCALE, "2")
+        for again in (False, True):
+            for change in changes:
+                with process_settings.borrowed():
+                    change()
+                    expected = in_its_settings(torch.from_numpy(NUMBERS.columns["x"][ORDER[:SIZE]]))
+                    calls("in_its_settings")
+                    got, *_ = taken(NUMBERS, loader, made)
+                assert_equal(got[0], expected)
+                assert calls("in_its_settings") == (0 if again else COUNT)
 
 
 def check_arguments_are_in_the_key(made: MadeBatches, calls: Callable[[str], int]) -> None:

@@ -2,6 +2,7 @@
 
 A unit begins with the settings right after the imports of the user's files, and what it sets is put back at
 its end. What its set-up sets is set again by the next unit; what training sets would be lost, and is refused.
+Processes that make a unit's batches take its settings over: functions of the user's may depend on them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from operator import ne
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -35,6 +36,8 @@ class Setting:
     """Whether training may depend on it: then training must not set it."""
     differs: Callable[[Any, Any], Any] = ne
     """Whether the value now differs from the one at set-up, so that training has set it."""
+    sent: bool = True
+    """Whether a process that makes batches takes it over: not devices, nor threads, which are its own."""
 
 
 def _put_environment(value: Mapping[bytes, bytes]) -> None:
@@ -73,12 +76,57 @@ _PYTHON = (
 def borrowed(own: Sequence[Setting] = ()) -> Iterator[None]:
     """The block is a unit: what it sets is put back at its end. ``own`` are settings of the task's framework
     besides those of Python, numpy and torch."""
-    settings = (*_known(), *own)
-    before = [setting.get() for setting in settings]
+    before = [(setting, setting.get()) for setting in (*_known(), *own)]
+    _before.append(before)
     try:
         yield
     finally:
-        for setting, value in zip(settings, before, strict=True):
+        _before.pop()
+        for setting, value in before:
+            if setting.get() != value:
+                setting.put(value)
+
+
+_before: list[list[tuple[Setting, Any]]] = []
+"""The settings before each block in which this process is, the outermost first."""
+_changed: dict[str, Setting] = {}
+"""The frameworks' settings, by name, that a unit of this process has changed."""
+
+
+def changed() -> list[tuple[str, Any]]:
+    """What of that which is sent the unit has set: batches made under other settings may be others. Of a
+    mapping, such as the environment, only what differs."""
+    now = [(each, before, each.get()) for each, before in (_before[0] if _before else ()) if each.sent]
+    return [
+        (each.name, sorted(value.items() ^ before.items(), key=repr) if isinstance(value, Mapping) else value)
+        for each, before, value in now
+        if value != before
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The settings as they are now in a rank, for a process that makes its batches."""
+
+    known: Mapping[str, Any]
+    """By name."""
+    own: Sequence[tuple[Setting, Any]]
+    """Those of the task's framework that a unit of the rank has ever changed. They can be pickled."""
+
+    @classmethod
+    def now(cls) -> Self:
+        known = {setting.name: setting for setting in _known()}
+        own = {each.name: each for each, _ in (_before[0] if _before else ()) if each.name not in known}
+        _changed.update((name, own[name]) for name, _ in changed() if name in own)
+        return cls(
+            {name: each.get() for name, each in known.items() if each.sent},
+            [(each, each.get()) for each in _changed.values()],
+        )
+
+    def put(self) -> None:
+        """Set them in this process."""
+        known = [(each, self.known[each.name]) for each in _known() if each.name in self.known]
+        for setting, value in (*known, *self.own):
             if setting.get() != value:
                 setting.put(value)
 
@@ -106,5 +154,5 @@ def _known() -> tuple[Setting, ...]:
     """Those of torch if it is imported: tasks of numpy's arrays do without."""
     if sys.modules.get("torch") is None:
         return _PYTHON
-    of_torch: Any = importlib.import_module("cerebro_elastic.training.torch_settings")
+    of_torch: Any = importlib.import_module("cerebro_elastic.system.torch_settings")
     return (*_PYTHON, *of_torch.SETTINGS)
