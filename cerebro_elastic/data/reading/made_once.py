@@ -212,8 +212,9 @@ class Batches:
         self._stream = self._make(self._to_make(number, records), records)
 
     def _to_make(self, start: int, records: Records | None) -> Iterator[int]:
+        """The first one in any case: another process may have put it there since it was looked for."""
         for number in range(start, self._numbers.stop):
-            if records is None or (number not in records and self._claim(number)):
+            if number == start or records is None or (number not in records and self._claim(number)):
                 self._begun.append(number)
                 yield number
 

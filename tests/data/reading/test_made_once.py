@@ -23,7 +23,7 @@ from cerebro_elastic.data.ragged import Ragged, offsets_of
 from cerebro_elastic.data.reading.batches import batches
 from cerebro_elastic.data.reading.dataset_factory import DatasetFactory
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
-from cerebro_elastic.data.reading.made_once import DataUse, MadeBatches
+from cerebro_elastic.data.reading.made_once import Batches, DataUse, Made, MadeBatches
 from cerebro_elastic.data.reading.made_twice import BATCHES, differing
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.data.reading.shared_records import MISSING, Records
@@ -488,6 +488,28 @@ def check_a_killed_process_leaves_its_claims(made: MadeBatches) -> None:
     killer.join()
     assert_equal(got, expected)
     assert (count.made, count.taken) == (COUNT - 1, 1)
+
+
+class Overtaken(NamedTuple):
+    """Another process puts each record just before this one claims it."""
+
+    records: Records
+
+    def claim(self, number: int) -> bool:
+        return self.records.put(number, f"another's {number}")
+
+    def release(self, number: int) -> None: ...
+
+
+def test_a_batch_is_its_own_though_another_process_has_made_it_meanwhile(made: MadeBatches) -> None:
+    def make(numbers: Iterator[int], _: Any) -> Any:
+        return (Made(f"own {number}", kept=False) for number in numbers)
+
+    with made.shared("key", 3) as shared:
+        assert shared is not None
+        overtaken: Any = Overtaken(shared.records)
+        got = list(Batches(range(3), make, overtaken, DataUse()))
+    assert [each[-1] for each in got] == ["0", "1", "2"]
 
 
 def test_kept_batches_stay_within_the_limit_and_older_epochs_go_first(tmp_path: Path) -> None:
