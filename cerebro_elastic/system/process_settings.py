@@ -11,7 +11,7 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from operator import ne
@@ -93,10 +93,15 @@ _changed: dict[str, Setting] = {}
 """The frameworks' settings, by name, that a unit of this process has changed."""
 
 
+def _at_first() -> Iterable[tuple[Setting, Any]]:
+    """The settings as they were before the outermost block that knows them."""
+    return {each.name: (each, value) for block in reversed(_before) for each, value in block}.values()
+
+
 def changed() -> list[tuple[str, Any]]:
     """What of that which is sent the unit has set: batches made under other settings may be others. Of a
     mapping, such as the environment, only what differs."""
-    now = [(each, before, each.get()) for each, before in (_before[0] if _before else ()) if each.sent]
+    now = [(each, before, each.get()) for each, before in _at_first() if each.sent]
     return [
         (each.name, sorted(value.items() ^ before.items(), key=repr) if isinstance(value, Mapping) else value)
         for each, before, value in now
@@ -116,7 +121,7 @@ class Sent:
     @classmethod
     def now(cls) -> Self:
         known = {setting.name: setting for setting in _known()}
-        own = {each.name: each for each, _ in (_before[0] if _before else ()) if each.name not in known}
+        own = {each.name: each for each, _ in _at_first() if each.name not in known}
         _changed.update((name, own[name]) for name, _ in changed() if name in own)
         return cls(
             {name: each.get() for name, each in known.items() if each.sent},
