@@ -11,11 +11,11 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from operator import ne
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -89,19 +89,12 @@ def borrowed(own: Sequence[Setting] = ()) -> Iterator[None]:
 
 _before: list[list[tuple[Setting, Any]]] = []
 """The settings before each block in which this process is, the outermost first."""
-_changed: dict[str, Setting] = {}
-"""The frameworks' settings, by name, that a unit of this process has changed."""
-
-
-def _at_first() -> Iterable[tuple[Setting, Any]]:
-    """The settings as they were before the outermost block that knows them."""
-    return {each.name: (each, value) for block in reversed(_before) for each, value in block}.values()
 
 
 def changed() -> list[tuple[str, Any]]:
     """What of that which is sent the unit has set: batches made under other settings may be others. Of a
     mapping, such as the environment, only what differs."""
-    now = [(each, before, each.get()) for each, before in _at_first() if each.sent]
+    now = [(each, before, each.get()) for each, before in (_before[0] if _before else ()) if each.sent]
     return [
         (each.name, sorted(value.items() ^ before.items(), key=repr) if isinstance(value, Mapping) else value)
         for each, before, value in now
@@ -109,31 +102,17 @@ def changed() -> list[tuple[str, Any]]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """The settings as they are now in a rank, for a process that makes its batches."""
+def sent() -> Mapping[str, Any]:
+    """The settings of a rank by name, for a process that makes its batches. Those of a task's own framework
+    may not be set by a unit anyway."""
+    return {setting.name: setting.get() for setting in _known() if setting.sent}
 
-    known: Mapping[str, Any]
-    """By name."""
-    own: Sequence[tuple[Setting, Any]]
-    """Those of the task's framework that a unit of the rank has ever changed. They can be pickled."""
 
-    @classmethod
-    def now(cls) -> Self:
-        known = {setting.name: setting for setting in _known()}
-        own = {each.name: each for each, _ in _at_first() if each.name not in known}
-        _changed.update((name, own[name]) for name, _ in changed() if name in own)
-        return cls(
-            {name: each.get() for name, each in known.items() if each.sent},
-            [(each, each.get()) for each in _changed.values()],
-        )
-
-    def put(self) -> None:
-        """Set them in this process."""
-        known = [(each, self.known[each.name]) for each in _known() if each.name in self.known]
-        for setting, value in (*known, *self.own):
-            if setting.get() != value:
-                setting.put(value)
+def take_over(settings: Mapping[str, Any]) -> None:
+    """Set in this process what a rank has ``sent``."""
+    for setting in _known():
+        if setting.name in settings and setting.get() != settings[setting.name]:
+            setting.put(settings[setting.name])
 
 
 class AsSetUp:

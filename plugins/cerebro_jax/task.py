@@ -59,13 +59,9 @@ def _config_value(name: str) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-def _put_config(name: str, value: Any) -> None:
-    jax.config.update(name, value)
-
-
 SETTINGS = tuple(
     process_settings.Setting(
-        f"jax.config.{name}", partial(_config_value, name), partial(_put_config, name), name in _REFUSED
+        f"jax.config.{name}", partial(_config_value, name), partial(jax.config.update, name), name in _REFUSED
     )
     for name in sorted(jax.config.values)
     if hasattr(jax.config, name)

@@ -133,14 +133,14 @@ LIBRARIES = ("sklearn.", "numpy.random.", "scipy.sparse.")
 """A state's objects are of classes of these libraries, or of the user's module."""
 
 
-def _put_config(config: Mapping[str, Any]) -> None:
-    sklearn.set_config(**config)
-
-
 class SklearnTask(ArrayTask):
     """Trains the estimator that ``section`` names by ``partial_fit``, batch after batch."""
 
-    settings = (process_settings.Setting("sklearn.set_config", sklearn.get_config, _put_config),)
+    settings = (
+        process_settings.Setting(
+            "sklearn.set_config", sklearn.get_config, lambda value: sklearn.set_config(**value)
+        ),
+    )
 
     def __init__(self, section: SklearnSection, root: Path) -> None:
         self._section = section

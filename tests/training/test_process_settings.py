@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -130,32 +129,6 @@ def test_a_library_may_add_a_variable() -> None:
         os.environ["PLANTED"] = "1"
         settings.check()
     assert "PLANTED" not in os.environ
-
-
-FRAMEWORK = {"epsilon": 1}
-
-
-def set_framework(epsilon: int) -> None:
-    FRAMEWORK["epsilon"] = epsilon
-
-
-def framework() -> int:
-    return FRAMEWORK["epsilon"]
-
-
-def test_processes_that_make_batches_get_a_frameworks_setting_once_a_unit_has_changed_it() -> None:
-    own = process_settings.Setting("framework", framework, set_framework)
-    with process_settings.borrowed([own]):
-        assert not process_settings.Sent.now().own
-        set_framework(2)
-        assert ("framework", 2) in process_settings.changed()
-        first: process_settings.Sent = pickle.loads(pickle.dumps(process_settings.Sent.now()))
-    with process_settings.borrowed([own]):
-        then = process_settings.Sent.now()
-    first.put()
-    assert framework() == 2
-    then.put()
-    assert framework() == 1
 
 
 def test_torch_stays_whole_if_a_unit_is_the_first_to_import_it() -> None:
