@@ -122,6 +122,11 @@ class AsSetUp:
         self._settings = [setting for setting in (*_known(), *own) if setting.refused]
         self._before = [setting.get() for setting in self._settings]
 
+    def added(self) -> list[str]:
+        """The environment variables that were added since."""
+        names = os.environb.keys() - self._before[0].keys()
+        return sorted(map(os.fsdecode, names))
+
     def check(self) -> None:
         """Raise ``TaskError`` if training has set one."""
         for setting, before in zip(self._settings, self._before, strict=True):

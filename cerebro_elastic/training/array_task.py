@@ -99,6 +99,8 @@ class ArrayTask(ABC):
     """The global random generators."""
     settings: Sequence[Setting] = ()
     """The framework's settings of the process, besides those of Python, numpy and torch."""
+    makes_again = False
+    """Whether each unit calls the functions that make the model; else only a config's first one does."""
     _undisturbed = False
 
     def __init__(self, takers: Mapping[str, Taker], args: Mapping[str, Any]) -> None:
@@ -141,6 +143,8 @@ class ArrayTask(ABC):
         with self._borrowed():
             settings = AsSetUp(self.settings)  # a model may be made once for several units
             learner = self._begun(job)
+            if job.loader.calls_user and not self.makes_again:
+                self._refuse_variables(settings.added())
             metrics = dict(learner.learn(batches))
             if batches.whole and job.validates and self.evaluates and not learner.validates:
                 metrics |= self._measured(learner, job, job.validation)
@@ -211,6 +215,15 @@ class ArrayTask(ABC):
             return
         with self._globals.borrowed(), borrowed(self.settings), self.generators.borrowed():
             yield
+
+    def _refuse_variables(self, added: Sequence[str]) -> None:
+        """Libraries add variables, too; those that the user's files name are the user's."""
+        if named := [name for name in added if self._globals.name(name)]:
+            raise TaskError(
+                f"os.environ[{named[0]!r}] was set while the model was made: it holds in a config's first "
+                "unit alone, and batches are made in all. Set it when the file is imported, or "
+                "give the function that reads it the hyper-parameter as an argument"
+            )
 
     def _begun(self, job: UnitJob) -> Learner:
         if job.state is None:
