@@ -23,6 +23,7 @@ from cerebro_elastic.training.equality import value_differences
 from cerebro_elastic.training.generators import Generators, generators
 from cerebro_elastic.training.hparams import BUDGET, Taker, Takers, budget_of
 from cerebro_elastic.training.metrics import not_finite
+from cerebro_elastic.training.spoiled import spoiling
 from cerebro_elastic.training.task import ModelValues, Stopped, UnitJob, UnitResult
 from cerebro_elastic.training.test_metrics import evaluated, measured_alone, row_by_row
 from cerebro_elastic.training.user_objects import UserGlobals
@@ -144,12 +145,14 @@ class ArrayTask(ABC):
             settings = AsSetUp(self.settings)  # a model may be made once for several units
             learner = self._begun(job)
             if job.loader.calls_user and not self.makes_again:
-                self._refuse_variables(settings.added())
+                with spoiling():
+                    self._refuse_variables(settings.added())
             metrics = dict(learner.learn(batches))
             if batches.whole and job.validates and self.evaluates and not learner.validates:
                 metrics |= self._measured(learner, job, job.validation)
             step = (job.state["step"] if job.state else 0) + batches.done - job.skip
-            settings.check()
+            with spoiling():
+                settings.check()
             state = {**learner.state(), "generators": self.generators.capture(), "step": step}
         whole = batches.whole
         return UnitResult(

@@ -19,6 +19,7 @@ from flax import nnx, struct
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.tasks import job_batches
 from cerebro_elastic.testing.task_contract import TaskContract, hop
+from cerebro_elastic.training.spoiled import spoiled
 from cerebro_jax.section import JaxSection
 from cerebro_jax.task import JaxTask
 
@@ -303,3 +304,4 @@ def test_a_variable_that_a_configs_first_unit_sets_is_refused_where_batches_may_
     with pytest.raises(TaskError, match=r"CEREBRO_TEST_WIDTH.* was set while the model was made"):
         contract.make().train(replace(job, loader=replace(job.loader, transform=same)))
     assert "CEREBRO_TEST_WIDTH" not in os.environ
+    assert spoiled(), "the next try is made by a process that has kept no model"
