@@ -12,8 +12,8 @@ from cerebro_elastic.data.reading.batches import BatchPart as BatchPart
 from cerebro_elastic.data.reading.batches import whole as whole
 from cerebro_elastic.registry import is_users as is_users
 from cerebro_elastic.system import arguments
+from cerebro_elastic.system import process_settings as process_settings
 from cerebro_elastic.training import job_batches as job_batches
-from cerebro_elastic.training import process_settings as process_settings
 from cerebro_elastic.training import user_objects
 from cerebro_elastic.training.array_task import ArrayTask as ArrayTask
 from cerebro_elastic.training.array_task import Learner as Learner

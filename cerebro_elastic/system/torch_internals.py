@@ -34,6 +34,12 @@ def made_by_compiler(name: str) -> bool:
     return name.startswith(_COMPILERS_MARKS)
 
 
+def default_device() -> str | None:
+    """The device that ``torch.set_default_device`` has set; ``None`` if it was not called."""
+    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    return None if context is None else str(context.device)
+
+
 def parameters_of(module: nn.Module) -> dict[str, nn.Parameter | None]:
     """The table of a module's own parameters, ``None`` where one is registered without a value; writable."""
     return module._parameters

@@ -90,12 +90,6 @@ def with_inner_schedulers(schedulers: Sequence[Any]) -> Iterator[Any]:
         yield from with_inner_schedulers(getattr(scheduler, "_schedulers", ()))
 
 
-def default_device() -> str | None:
-    """The device that ``torch.set_default_device`` has set; ``None`` if it was not called."""
-    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
-    return None if context is None else str(context.device)
-
-
 OPTIMIZER_STATE_HOOKS = ("_optimizer_state_dict_post_hooks", "_optimizer_load_state_dict_pre_hooks")
 """The tables of an optimizer's hooks that change what ``state_dict`` gives and ``load_state_dict`` takes."""
 

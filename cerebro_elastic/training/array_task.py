@@ -17,12 +17,13 @@ from cerebro_elastic.checkpoint import Still
 from cerebro_elastic.checkpoint.tree import flatten
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import TaskError
+from cerebro_elastic.system.process_settings import AsSetUp, Setting, borrowed
 from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.equality import value_differences
 from cerebro_elastic.training.generators import Generators, generators
 from cerebro_elastic.training.hparams import BUDGET, Taker, Takers, budget_of
 from cerebro_elastic.training.metrics import not_finite
-from cerebro_elastic.training.process_settings import AsSetUp, Setting, borrowed
+from cerebro_elastic.training.spoiled import spoiling
 from cerebro_elastic.training.task import ModelValues, Stopped, UnitJob, UnitResult
 from cerebro_elastic.training.test_metrics import evaluated, measured_alone, row_by_row
 from cerebro_elastic.training.user_objects import UserGlobals
@@ -99,6 +100,8 @@ class ArrayTask(ABC):
     """The global random generators."""
     settings: Sequence[Setting] = ()
     """The framework's settings of the process, besides those of Python, numpy and torch."""
+    makes_again = False
+    """Whether each unit calls the functions that make the model; else only a config's first one does."""
     _undisturbed = False
 
     def __init__(self, takers: Mapping[str, Taker], args: Mapping[str, Any]) -> None:
@@ -141,11 +144,15 @@ class ArrayTask(ABC):
         with self._borrowed():
             settings = AsSetUp(self.settings)  # a model may be made once for several units
             learner = self._begun(job)
+            if job.loader.calls_user and not self.makes_again:
+                with spoiling():
+                    self._refuse_variables(settings.added())
             metrics = dict(learner.learn(batches))
             if batches.whole and job.validates and self.evaluates and not learner.validates:
                 metrics |= self._measured(learner, job, job.validation)
             step = (job.state["step"] if job.state else 0) + batches.done - job.skip
-            settings.check()
+            with spoiling():
+                settings.check()
             state = {**learner.state(), "generators": self.generators.capture(), "step": step}
         whole = batches.whole
         return UnitResult(
@@ -211,6 +218,15 @@ class ArrayTask(ABC):
             return
         with self._globals.borrowed(), borrowed(self.settings), self.generators.borrowed():
             yield
+
+    def _refuse_variables(self, added: Sequence[str]) -> None:
+        """Libraries add variables, too; those that the user's files name are the user's."""
+        if named := [name for name in added if self._globals.name(name)]:
+            raise TaskError(
+                f"os.environ[{named[0]!r}] was set while the model was made: it holds in a config's first "
+                "unit alone, and batches are made in all. Set it when the file is imported, or "
+                "give the function that reads it the hyper-parameter as an argument"
+            )
 
     def _begun(self, job: UnitJob) -> Learner:
         if job.state is None:

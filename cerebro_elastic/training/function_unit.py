@@ -25,7 +25,8 @@ from cerebro_elastic.data.reading.batches import whole
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.training import job_batches, prefix_content, process_settings
+from cerebro_elastic.system import process_settings
+from cerebro_elastic.training import job_batches, prefix_content
 from cerebro_elastic.training.frozen_prefix import FrozenPrefix
 from cerebro_elastic.training.generators import rng
 from cerebro_elastic.training.metrics import EpochMeans, not_finite

@@ -3,12 +3,28 @@ was seen. Only a fresh process is certain not to hand the rest to another config
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cerebro_elastic.errors import TaskError
+
 _stories: list[str] = []
 
 
 def spoil(story: str) -> None:
     """Note what was changed."""
     _stories.append(story)
+
+
+@contextmanager
+def spoiling() -> Iterator[None]:
+    """What is refused within the block spoils the process: a model that it keeps would not set again what it
+    has set, so that the next try of the unit would train without."""
+    try:
+        yield
+    except TaskError as error:
+        spoil(str(error))
+        raise
 
 
 def spoiled() -> bool:

@@ -84,6 +84,11 @@ class UserGlobals:
                 "function behind functools.cache"
             )
 
+    def name(self, text: str) -> bool:
+        """Whether one of the files has this text."""
+        files = (getattr(sys.modules.get(name), "__file__", None) for name in self._kept)
+        return any(text in Path(file).read_text(errors="replace") for file in files if file)
+
     def _find(self) -> None:
         for name, module in sorted(sys.modules.items()):
             if name not in self._kept and isinstance(module, ModuleType) and self._is_own(name, module):

@@ -279,12 +279,13 @@ def _loaders_of(module: Any, seed: int, device: str) -> tuple[bool, CombinedLoad
 def loader_of_rows(job: UnitJob) -> EpochLoader:
     """The rows of the job's partition in their natural order."""
     batches = partial(job_batches.natural_batches, job, [job.partition])
-    return _validation_loader(job, [job.partition], batches)
+    return validation_loader(job, [job.partition], batches)
 
 
-def _validation_loader(
+def validation_loader(
     job: UnitJob, partitions: Sequence[Partition], batches: Callable[[], Iterator[Any]]
 ) -> EpochLoader:
+    """The ``batches`` of ``partitions`` as a loader."""
     rows = Rows(sum(part.rows for part in partitions), partial(job_batches.validation_row, job, partitions))
     count = job_batches.validation_batches(job, partitions)
     settings = job_batches.validation_settings(job)
@@ -430,7 +431,7 @@ class UnitLoaders:
                 for number, loader in enumerate(loaders.flattened)
             ]
             return present if combined else present.iterables
-        return _validation_loader(job, job.validation, self._validation) if job.validation else None
+        return validation_loader(job, job.validation, self._validation) if job.validation else None
 
     def _training(self) -> Iterator[Any]:
         job = self._job

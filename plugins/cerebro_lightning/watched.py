@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import chain, count
@@ -28,7 +28,7 @@ from cerebro_elastic.extending.data import ForeignGenerators, seed_of_batch
 from cerebro_elastic.extending.state import rng, to_names
 from cerebro_elastic.extending.tasks import Observe, OrdinaryFit, UnitJob, job_batches
 from cerebro_lightning._lightning_internals import callbacks_of, hooks_wrapped
-from cerebro_lightning.loaders import EpochLoader, UnitLoaders, attached, data_module
+from cerebro_lightning.loaders import EpochLoader, UnitLoaders, attached, data_module, validation_loader
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.state import own_attributes
 from cerebro_lightning.trainer_settings import RowLogger, make_trainer
@@ -154,19 +154,28 @@ def ordinary_fit(
             job_batches.training_batches(job) for job in jobs if job.unit.epoch == present
         )
 
-    last = next(job for job in jobs if job.last)
+    ends = {job.unit.epoch: job for job in jobs if job.last}
+
+    def validating() -> UnitJob:
+        return ends[trainer.current_epoch]
+
+    last = next(iter(ends.values()))
     validation: Any = UnitLoaders(last, NamedStateStrategy(device)).validation(module)
     if validation is not None and data_module(last) is not None:
-        validation = _users_own_validation(last)
+        validation = _users_own_validation(last, validating)
+    elif validation is not None:
+        validation = validation_loader(
+            last, last.validation, lambda: job_batches.natural_batches(validating(), last.validation)
+        )
     training = EpochLoader(job_batches.epoch_batches(jobs[0]), epoch)
     with observed(look), attached(data_module(jobs[0]), training, validation) as loaders:
         trainer.fit(module, **loaders)
     return OrdinaryFit(rows.rows, metrics)
 
 
-def _users_own_validation(job: UnitJob) -> Any:
-    """What the data module's ``val_dataloader`` returns; it makes batches in this process. Where units make
-    them in workers, these have the seeds of their workers."""
+def _users_own_validation(job: UnitJob, validating: Callable[[], UnitJob]) -> Any:
+    """What the data module's ``val_dataloader`` returns; it makes batches in this process. They have the
+    seeds of those that the unit makes that is ``validating``."""
     with rng.borrowed():
         rng.seed_all(job.seed)
         returned = data_module(job).val_dataloader()
@@ -178,7 +187,8 @@ def _users_own_validation(job: UnitJob) -> Any:
         own = copy.copy(loader)
         own.num_workers, own.timeout = 0, 0
         own.__class__ = _Seeded
-        own.seed = job_batches.validation_seed(job, next(numbers))
+        number = next(numbers)
+        own.seed = lambda: job_batches.validation_seed(validating(), number)
         own.in_workers = bool(job.loader.workers)
         return own
 
@@ -191,7 +201,7 @@ class _Seeded(DataLoader[Any]):
     """A user's loader whose batches begin with their seeds: so do the generators that the dataset carries,
     and where units make them ``in_workers`` also the global ones."""
 
-    seed: int
+    seed: Callable[[], int]
     in_workers: bool
 
     def __iter__(self) -> Any:
@@ -202,8 +212,9 @@ class _Seeded(DataLoader[Any]):
             loader = DataLoader(self.dataset, batch_sampler=rows_of_batches, collate_fn=self.collate_fn)
             with rng.borrowed():
                 batches = iter(loader)
+        of_pass = self.seed()
         for number in count():
-            seed = seed_of_batch((self.seed,), number)
+            seed = seed_of_batch((of_pass,), number)
             with rng.borrowed() if self.in_workers else nullcontext(), carried.seeded(seed):
                 if self.in_workers:
                     rng.seed_all(seed)

@@ -136,6 +136,7 @@ LIBRARIES = ("sklearn.", "numpy.random.", "scipy.sparse.")
 class SklearnTask(ArrayTask):
     """Trains the estimator that ``section`` names by ``partial_fit``, batch after batch."""
 
+    makes_again = True
     settings = (
         process_settings.Setting(
             "sklearn.set_config", sklearn.get_config, lambda value: sklearn.set_config(**value)

@@ -19,7 +19,7 @@ from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.training import process_settings
+from cerebro_elastic.system import process_settings
 from cerebro_elastic.training.functions import FunctionTask
 from cerebro_elastic.training.task import UnitJob, UnitResult
 
@@ -135,7 +135,7 @@ def test_torch_stays_whole_if_a_unit_is_the_first_to_import_it() -> None:
     """As units of numpy's arrays do whose batches workers make. ``torch.ops`` names a file that is none."""
     program = (
         "import os\n"
-        "from cerebro_elastic.training import process_settings\n"
+        "from cerebro_elastic.system import process_settings\n"
         "with process_settings.borrowed():\n"
         "    import torch\n"
         "    os.environ['SET_BY_A_UNIT'] = '1'\n"

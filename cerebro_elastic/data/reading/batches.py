@@ -9,7 +9,6 @@ makes batches of rows of similar length, so that little is padded.
 from __future__ import annotations
 
 import hashlib
-import os
 import random
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -39,6 +38,7 @@ from cerebro_elastic.data.reading.partition import Partition, in_file, sample_or
 from cerebro_elastic.data.reading.shared_records import MISSING, Records, same
 from cerebro_elastic.data.user_state import ForeignGenerators, seed_generators, seed_of_batch, seeded
 from cerebro_elastic.errors import DamagedData
+from cerebro_elastic.system.process_settings import sent, take_over
 
 _BUCKETS = 1
 """In a seed: for the order of batches, besides that of rows."""
@@ -153,7 +153,7 @@ def in_worker_processes(
     """
     from cerebro_elastic.data.reading.worker_processes import SentOnce, in_workers
 
-    keep = SentOnce(_SeededMake(make, generators, seed, records, dict(os.environ)))
+    keep = SentOnce(_SeededMake(make, generators, seed, records, sent()))
     return in_workers((partial(keep, number, argument_of(number)) for number in numbers), loader)
 
 
@@ -165,18 +165,15 @@ class _SeededMake:
     generators: Callable[[], ForeignGenerators]
     seed: tuple[int, ...]
     records: Records | None
-    environ: Mapping[str, str]
-    """The rank's environment: a config's constructor may have set what the user's functions read, and workers
-    outlive the unit."""
+    settings: Mapping[str, Any]
+    """A config's constructor may have set what the user's functions read, and workers outlive the unit."""
 
     @cached_property
     def _foreign(self) -> ForeignGenerators:
         return self.generators()
 
     def __call__(self, number: int, argument: Any) -> Made:
-        if os.environ != self.environ:
-            os.environ.clear()
-            os.environ.update(self.environ)
+        take_over(self.settings)
         seed = seed_of_batch(self.seed, number)
         seed_generators(seed)
         self._foreign.seed(seed)

@@ -28,15 +28,12 @@ from typing import Any, NamedTuple, TypeAlias
 from cerebro_elastic.data.reading.shared_records import MISSING, Records
 from cerebro_elastic.system.cache_space import CacheSpace, use
 from cerebro_elastic.system.files import private_folder
+from cerebro_elastic.system.process_settings import changed
 
 _LOOK_SECONDS = 0.002
 """How often a rank looks whether a batch has come that another one makes."""
 _PATIENCE_SECONDS = 10.0
 """A rank that has waited this long for another one's batch makes the rest itself."""
-
-
-_AT_START = set(os.environ.items())
-"""The environment of this process when it imported this file, before any unit."""
 
 
 class Made(NamedTuple):
@@ -96,12 +93,12 @@ class MadeBatches:
     def shared(self, key: object, count: int, epoch: int | None = None) -> Iterator[Shared | None]:
         """Within the block: the ``count`` records of a pass or of a column, equal for all that ask with this
         ``key``. Those of an ``epoch`` give way to those of later epochs; others stay while the run does.
-        ``None`` if the disk has no room even for their index. What the unit has set in the environment is
-        part of the key: functions that make batches may read it.
+        ``None`` if the disk has no room even for their index. The settings of the process that the unit has
+        changed are part of the key: functions that make batches may read them.
 
         Raises ``RunError`` if the folder is open to other users, since records are unpickled.
         """
-        what = (key, sorted(os.environ.items() - _AT_START))
+        what = (key, changed())
         name = hashlib.sha256(repr(what).encode()).hexdigest()[:32]
         folder = self.root / self.run / f"{'all' if epoch is None else f'{epoch:05d}'}-{name}"
         space = CacheSpace(self.root, self.limit_bytes, partial(_gives_way, epoch=epoch, run=self.run))
@@ -215,8 +212,9 @@ class Batches:
         self._stream = self._make(self._to_make(number, records), records)
 
     def _to_make(self, start: int, records: Records | None) -> Iterator[int]:
+        """The first one in any case: another process may have put it there since it was looked for."""
         for number in range(start, self._numbers.stop):
-            if records is None or (number not in records and self._claim(number)):
+            if number == start or records is None or (number not in records and self._claim(number)):
                 self._begun.append(number)
                 yield number
 

@@ -133,7 +133,7 @@ def _importable(module: str) -> str:
 def _of_torch() -> dict[str, str]:
     if "torch" not in sys.modules:
         return {}
-    from cerebro_elastic.training.torch_settings import SETTINGS
+    from cerebro_elastic.system.torch_settings import SETTINGS
 
     compared = [setting for setting in SETTINGS if setting.refused and setting.name not in _OF_NODES]
     return {setting.name: repr(setting.get()) for setting in compared}

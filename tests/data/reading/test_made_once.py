@@ -23,18 +23,20 @@ from cerebro_elastic.data.ragged import Ragged, offsets_of
 from cerebro_elastic.data.reading.batches import batches
 from cerebro_elastic.data.reading.dataset_factory import DatasetFactory
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
-from cerebro_elastic.data.reading.made_once import DataUse, MadeBatches
+from cerebro_elastic.data.reading.made_once import Batches, DataUse, Made, MadeBatches
 from cerebro_elastic.data.reading.made_twice import BATCHES, differing
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.data.reading.shared_records import MISSING, Records
 from cerebro_elastic.data.reading.worker_processes import end_idle
 from cerebro_elastic.errors import RecipeError, RunError, TaskError
+from cerebro_elastic.system import process_settings
 from cerebro_elastic.system.cache_space import CacheSpace, use
 from cerebro_elastic.system.subprocess_call import call_in_fork
 
 ROWS, SIZE = 22, 4
 COUNT = -(-ROWS // SIZE)
 CALLS = "CEREBRO_TEST_CALLS"
+SCALE = "CEREBRO_TEST_SCALE"
 
 
 class Pair(NamedTuple):
@@ -108,6 +110,12 @@ def timed(batch: Any) -> Any:
 def scaled(batch: Any, scale: float, epoch: int, training: bool) -> Any:
     called("scaled")
     return batch * scale + epoch + training
+
+
+def in_its_settings(batch: Any) -> Any:
+    called("in_its_settings")
+    scale = float(os.environ.get(SCALE, 1)) * (3 if np.geterr()["over"] == "raise" else 1)
+    return batch.to(torch.get_default_dtype()) * scale
 
 
 class Squares(Dataset[Any]):
@@ -278,7 +286,7 @@ def test_rows_are_opened_once_for_all_epochs_and_augmented_in_each(
 
 def test_worker_processes_keep_what_they_make(tmp_path: Path, calls: Callable[[str], int]) -> None:
     """In one test, since the processes import torch once."""
-    folders = (MadeBatches(tmp_path / str(number), 1 << 30, "a" * 64) for number in range(7))
+    folders = (MadeBatches(tmp_path / str(number), 1 << 30, "a" * 64) for number in range(8))
     for function in (double, noisy):
         check_made_once_and_taken_by_all_others(next(folders), calls, function)
     test_rows_are_opened_once_for_all_epochs_and_augmented_in_each(next(folders), calls, workers=1)
@@ -286,6 +294,30 @@ def test_worker_processes_keep_what_they_make(tmp_path: Path, calls: Callable[[s
     check_batches_of_another_kind_are_not_taken(next(folders))
     check_a_killed_process_leaves_its_claims(next(folders))
     check_own_generators_begin_with_the_batch(next(folders), workers=1)
+    check_settings_of_a_unit_reach_its_workers(next(folders), calls)
+
+
+def check_settings_of_a_unit_reach_its_workers(made: MadeBatches, calls: Callable[[str], int]) -> None:
+    """Configs with other settings of the process get other batches."""
+    loader = LoaderSettings(SIZE, transform=in_its_settings, workers=1)
+    changes: list[Callable[[], object]] = [
+        lambda: None,
+        lambda: os.environ.update({SCALE: "5"}),
+        lambda: os.environ.pop(SCALE),
+        lambda: torch.set_default_dtype(torch.float64),
+        lambda: np.seterr(over="raise"),
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SCALE, "2")
+        for again in (False, True):
+            for change in changes:
+                with process_settings.borrowed():
+                    change()
+                    expected = in_its_settings(torch.from_numpy(NUMBERS.columns["x"][ORDER[:SIZE]]))
+                    calls("in_its_settings")
+                    got, *_ = taken(NUMBERS, loader, made)
+                assert_equal(got[0], expected)
+                assert calls("in_its_settings") == (0 if again else COUNT)
 
 
 def check_arguments_are_in_the_key(made: MadeBatches, calls: Callable[[str], int]) -> None:
@@ -456,6 +488,28 @@ def check_a_killed_process_leaves_its_claims(made: MadeBatches) -> None:
     killer.join()
     assert_equal(got, expected)
     assert (count.made, count.taken) == (COUNT - 1, 1)
+
+
+class Overtaken(NamedTuple):
+    """Another process puts each record just before this one claims it."""
+
+    records: Records
+
+    def claim(self, number: int) -> bool:
+        return self.records.put(number, f"another's {number}")
+
+    def release(self, number: int) -> None: ...
+
+
+def test_a_batch_is_its_own_though_another_process_has_made_it_meanwhile(made: MadeBatches) -> None:
+    def make(numbers: Iterator[int], _: Any) -> Any:
+        return (Made(f"own {number}", kept=False) for number in numbers)
+
+    with made.shared("key", 3) as shared:
+        assert shared is not None
+        overtaken: Any = Overtaken(shared.records)
+        got = list(Batches(range(3), make, overtaken, DataUse()))
+    assert [each[-1] for each in got] == ["0", "1", "2"]
 
 
 def test_kept_batches_stay_within_the_limit_and_older_epochs_go_first(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@ ordinary run of the same functions does."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +19,7 @@ from flax import nnx, struct
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.tasks import job_batches
 from cerebro_elastic.testing.task_contract import TaskContract, hop
+from cerebro_elastic.training.spoiled import spoiled
 from cerebro_jax.section import JaxSection
 from cerebro_jax.task import JaxTask
 
@@ -278,3 +281,27 @@ def test_state_that_cannot_hop_is_refused_by_name(functions: Any, message: str) 
     contract.functions = functions  # type: ignore[misc]
     with pytest.raises(TaskError, match=message):
         contract.make().train(contract.job(0, None, hparams={"lr": 0.1} if functions[0] is nnx_init else {}))
+
+
+def setting_init() -> Any:
+    os.environ["CEREBRO_TEST_WIDTH"] = "3"
+    return {"weights": jnp.zeros(4)}
+
+
+def still_step(state: Any, batch: Any) -> Any:
+    return state, {"mean": batch[0].mean()}
+
+
+def same(batch: Any) -> Any:
+    return batch
+
+
+def test_a_variable_that_a_configs_first_unit_sets_is_refused_where_batches_may_read_it() -> None:
+    contract = Configs()
+    contract.functions = (setting_init, still_step)  # type: ignore[misc]
+    job = contract.job(0, None, hparams={})
+    contract.make().train(job)
+    with pytest.raises(TaskError, match=r"CEREBRO_TEST_WIDTH.* was set while the model was made"):
+        contract.make().train(replace(job, loader=replace(job.loader, transform=same)))
+    assert "CEREBRO_TEST_WIDTH" not in os.environ
+    assert spoiled(), "the next try is made by a process that has kept no model"

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch.distributed as dist
-from lightning_harness import FOLDER, Case, job
+from lightning_harness import FOLDER, LOADER, Case, job
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
@@ -88,10 +89,22 @@ def some_units(
     return done, refs[-1]
 
 
+OWN = np.random.default_rng()
+
+
+def augmented(batch: Any) -> Any:
+    """Also in validation, as of a dataset that is split at random."""
+    x, *rest = batch
+    return x + x.new_tensor(OWN.normal()), *rest
+
+
 def checked(case: Case, folder: Path) -> Exactness:
     """The check of a case by four units, in a process of its own."""
     case = dataclasses.replace(case, orders=((0, 1), (1, 0)))
-    jobs = [dataclasses.replace(job(case, *place, None), rows=(14, 10)) for place in places(case)]
+    loader = dataclasses.replace(LOADER, transform=augmented)
+    jobs = [
+        dataclasses.replace(job(case, *place, None), rows=(14, 10), loader=loader) for place in places(case)
+    ]
     return ExactnessCheck(LightningTask(case.section, FOLDER), jobs, FOLDER, str(folder), 120.0).result()
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import backends
 
-from cerebro_elastic.training._torch_internals import default_device
-from cerebro_elastic.training.process_settings import Setting
+from cerebro_elastic.system.process_settings import Setting
+from cerebro_elastic.system.torch_internals import default_device
 
 
 def _matmul_precision() -> str | None:
@@ -50,15 +50,15 @@ def _preferred(library: str) -> Setting:
 
 SETTINGS = (
     Setting("torch.set_default_dtype", torch.get_default_dtype, torch.set_default_dtype),
-    Setting("torch.set_default_device", default_device, torch.set_default_device),
+    Setting("torch.set_default_device", default_device, torch.set_default_device, sent=False),
     Setting("torch.set_float32_matmul_precision", _matmul_precision, _put_matmul_precision),
     Setting(
         "torch.use_deterministic_algorithms",
         _deterministic,
         lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]),
     ),
-    Setting("torch.set_grad_enabled", torch.is_grad_enabled, torch.set_grad_enabled),
-    Setting("torch.set_num_threads", torch.get_num_threads, torch.set_num_threads),
+    Setting("torch.set_grad_enabled", torch.is_grad_enabled, torch.set_grad_enabled, sent=False),
+    Setting("torch.set_num_threads", torch.get_num_threads, torch.set_num_threads, sent=False),
     Setting("torch.autograd.set_detect_anomaly", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     *_attributes(backends.cudnn, "torch.backends.cudnn", "enabled", "benchmark", "deterministic"),
     *_attributes(

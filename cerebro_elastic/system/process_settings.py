@@ -2,6 +2,7 @@
 
 A unit begins with the settings right after the imports of the user's files, and what it sets is put back at
 its end. What its set-up sets is set again by the next unit; what training sets would be lost, and is refused.
+Processes that make a unit's batches take its settings over: functions of the user's may depend on them.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class Setting:
     """Whether training may depend on it: then training must not set it."""
     differs: Callable[[Any, Any], Any] = ne
     """Whether the value now differs from the one at set-up, so that training has set it."""
+    sent: bool = True
+    """Whether a process that makes batches takes it over: not devices, nor threads, which are its own."""
 
 
 def _put_environment(value: Mapping[bytes, bytes]) -> None:
@@ -73,14 +76,43 @@ _PYTHON = (
 def borrowed(own: Sequence[Setting] = ()) -> Iterator[None]:
     """The block is a unit: what it sets is put back at its end. ``own`` are settings of the task's framework
     besides those of Python, numpy and torch."""
-    settings = (*_known(), *own)
-    before = [setting.get() for setting in settings]
+    before = [(setting, setting.get()) for setting in (*_known(), *own)]
+    _before.append(before)
     try:
         yield
     finally:
-        for setting, value in zip(settings, before, strict=True):
+        _before.pop()
+        for setting, value in before:
             if setting.get() != value:
                 setting.put(value)
+
+
+_before: list[list[tuple[Setting, Any]]] = []
+"""The settings before each block in which this process is, the outermost first."""
+
+
+def changed() -> list[tuple[str, Any]]:
+    """What of that which is sent the unit has set: batches made under other settings may be others. Of a
+    mapping, such as the environment, only what differs."""
+    now = [(each, before, each.get()) for each, before in (_before[0] if _before else ()) if each.sent]
+    return [
+        (each.name, sorted(value.items() ^ before.items(), key=repr) if isinstance(value, Mapping) else value)
+        for each, before, value in now
+        if value != before
+    ]
+
+
+def sent() -> Mapping[str, Any]:
+    """The settings of a rank by name, for a process that makes its batches. Those of a task's own framework
+    may not be set by a unit anyway."""
+    return {setting.name: setting.get() for setting in _known() if setting.sent}
+
+
+def take_over(settings: Mapping[str, Any]) -> None:
+    """Set in this process what a rank has ``sent``."""
+    for setting in _known():
+        if setting.name in settings and setting.get() != settings[setting.name]:
+            setting.put(settings[setting.name])
 
 
 class AsSetUp:
@@ -89,6 +121,11 @@ class AsSetUp:
     def __init__(self, own: Sequence[Setting] = ()) -> None:
         self._settings = [setting for setting in (*_known(), *own) if setting.refused]
         self._before = [setting.get() for setting in self._settings]
+
+    def added(self) -> list[str]:
+        """The environment variables that were added since."""
+        names = os.environb.keys() - self._before[0].keys()
+        return sorted(map(os.fsdecode, names))
 
     def check(self) -> None:
         """Raise ``TaskError`` if training has set one."""
@@ -106,5 +143,5 @@ def _known() -> tuple[Setting, ...]:
     """Those of torch if it is imported: tasks of numpy's arrays do without."""
     if sys.modules.get("torch") is None:
         return _PYTHON
-    of_torch: Any = importlib.import_module("cerebro_elastic.training.torch_settings")
+    of_torch: Any = importlib.import_module("cerebro_elastic.system.torch_settings")
     return (*_PYTHON, *of_torch.SETTINGS)
