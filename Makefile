@@ -18,7 +18,7 @@ DOCS := .venv-docs
 # Debian's etcd (3.4), where no other test finds it.
 DEBIAN := .etcd-debian
 
-.PHONY: run test test-main test-device test-others test-etcd3 test-nightly test-newest check docs docs-serve evidence chaos slurm clean
+.PHONY: run test test-main test-device test-others test-etcd3 test-nightly test-newest check docs docs-serve evidence zoo chaos slurm clean
 
 run: $(RUN)
 	$(BIN)/cerebro run recipes/digits.yaml
@@ -94,6 +94,11 @@ else
 		$(BIN)/python benchmarks/evidence/figures.py --size $(SIZE) || exit 1; \
 		test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 endif
+
+# Packages that ship LightningModules, as they are; before a release, and when training or that plugin changes.
+# make zoo [PACKAGES="chemprop darts"]
+zoo: $(STAMP)
+	$(BIN)/python tests/zoo/zoo.py $(PACKAGES)
 
 # A storm of faults: make chaos SEED=7 [FAULTS=60] [ETCD=3] [HOSTS=3]
 SEED ?= 1

@@ -80,7 +80,10 @@ def _parts(value: Any) -> Mapping[Any, Any] | None:
     if isinstance(value, nn.Module):
         return value.state_dict()
     kind = type(value)
-    if kind.__module__.partition(".")[0] in _LIBRARIES or isinstance(value, type) or callable(value):
+    library = kind.__module__.partition(".")[0]
+    if library == "pandas" and hasattr(value, "__array__"):  # not what it keeps for speed
+        return {"values": np.asarray(value).tolist(), "axes": getattr(value, "axes", None)}
+    if library in _LIBRARIES or isinstance(value, type) or callable(value):
         return None
     slots = {name for base in kind.__mro__ for name in _slots(base) if hasattr(value, name)}
     return {**getattr(value, "__dict__", {}), **{name: getattr(value, name) for name in sorted(slots)}}

@@ -15,7 +15,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import IO, Any, TypeAlias
 
@@ -217,7 +217,32 @@ def datasets_of_module(reference: str, key: str, module: Any) -> NumberedDataset
         )
     settings = settings_of(loader, f"{reference}: the training loader")
     collate = stacked if loader.collate_fn is default_collate else loader.collate_fn
-    return NumberedDatasets(reference, {"train": loader.dataset}, collate, settings, module)
+    dataset = loader.dataset
+    if loader.batch_size is None:
+        dataset, collate = TakenByLists(dataset), partial(_only_batch, collate)
+    return NumberedDatasets(reference, {"train": dataset}, collate, settings, module)
+
+
+@dataclass(frozen=True)
+class TakenByLists:
+    """A dataset that makes a batch of a list of row numbers, behind a loader with ``batch_size=None`` and a
+    ``BatchSampler`` as its sampler."""
+
+    dataset: MapDataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, place: int) -> Any:
+        return self.dataset[[place]]
+
+    def __getitems__(self, places: list[int]) -> list[Any]:
+        """One batch of all these rows."""
+        return [self.dataset[places]]
+
+
+def _only_batch(convert: Callable[[Any], Any], batches: list[Any]) -> Any:
+    return convert(batches[0])
 
 
 def settings_of(loader: DataLoader[Any], what: str) -> dict[str, Any]:
@@ -235,21 +260,29 @@ def settings_of(loader: DataLoader[Any], what: str) -> dict[str, Any]:
     for refused, why in _refusals(loader):
         if refused:
             raise DataError(f"{what} has {why}")
+    batches = _batch_sampler(loader)
     return {
-        "batch_size": loader.batch_size,
-        "shuffle": isinstance(loader.sampler, RandomSampler),
-        "drop_last": loader.drop_last,
+        "batch_size": batches.batch_size,
+        "shuffle": isinstance(batches.sampler, RandomSampler),
+        "drop_last": batches.drop_last,
         "workers": loader.num_workers,
         "prefetch": loader.prefetch_factor or 2,
         "pin_memory": loader.pin_memory,
     }
 
 
+def _batch_sampler(loader: DataLoader[Any]) -> Any:
+    """What groups rows into batches: with ``batch_size=None``, a sampler that yields lists of them."""
+    return loader.batch_sampler or loader.sampler
+
+
 def _refusals(loader: DataLoader[Any]) -> Iterator[tuple[bool, str]]:
-    sampler, batches = loader.sampler, loader.batch_sampler
+    batches = _batch_sampler(loader)
+    sampler = getattr(batches, "sampler", None)
     yield (
-        loader.batch_size is None and batches is None,
-        "batch_size=None, so that its dataset makes the batches: return one that makes rows",
+        loader.batch_sampler is None and type(batches) is not BatchSampler,
+        "batch_size=None, so that its dataset makes the batches: return one that makes rows, or give a "
+        "BatchSampler as its sampler, so that it makes a batch of a list of rows",
     )
     yield (
         type(batches) is not BatchSampler,

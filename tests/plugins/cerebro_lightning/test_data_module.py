@@ -71,7 +71,11 @@ def plain_fit() -> tuple[data_zoo.Net, L.Trainer]:
     return data_zoo.Net(0.1), trainer
 
 
-@pytest.mark.parametrize("args", [{}, {"drop_last": True}], ids=["all rows", "without short batches"])
+@pytest.mark.parametrize(
+    "args",
+    [{}, {"drop_last": True}, {"lists": True}],
+    ids=["all rows", "without short batches", "by lists of rows"],
+)
 def test_units_over_a_data_module_equal_one_plain_fit(tmp_path: Path, args: dict[str, Any]) -> None:
     recipe = recipe_of({"datamodule": "data_zoo:Module", "args": args}, lr=[0.1], batch_size=[8, 5])
     point = {"lr": 0.1, "batch_size": 5}
@@ -85,7 +89,10 @@ def test_units_over_a_data_module_equal_one_plain_fit(tmp_path: Path, args: dict
             self.train, self.near, self.far = made.train, made.near, made.far
 
         def train_dataloader(self) -> Any:
-            return self.loader(batch_sampler=InOrder(runner, 5, bool(args)))
+            batches = InOrder(runner, 5, "drop_last" in args)
+            if "lists" in args:
+                return DataLoader(data_zoo.ByLists(self.train), sampler=batches, batch_size=None)  # type: ignore[arg-type]
+            return self.loader(batch_sampler=batches)
 
     net, trainer = plain_fit()
     module = Plain(batch_size=5, **args)

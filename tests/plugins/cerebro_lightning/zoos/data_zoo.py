@@ -10,7 +10,15 @@ import lightning as L
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset, IterableDataset, WeightedRandomSampler, random_split
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    WeightedRandomSampler,
+    random_split,
+)
 from torchmetrics.classification import BinaryAccuracy
 
 
@@ -72,9 +80,12 @@ class Net(L.LightningModule):
 
 
 class Module(L.LightningDataModule):
-    """Random splits, random rows, two validation loaders, batch hooks, and a state."""
+    """Random splits, random rows, two validation loaders, batch hooks, and a state. By ``lists``, its dataset
+    makes the batches."""
 
-    def __init__(self, batch_size: int = 8, drop_last: bool = False, workers: int = 0) -> None:
+    def __init__(
+        self, batch_size: int = 8, drop_last: bool = False, workers: int = 0, lists: bool = False
+    ) -> None:
         super().__init__()
         self.save_hyperparameters()
         self.seen = 0
@@ -83,6 +94,9 @@ class Module(L.LightningDataModule):
         self.train, self.near, self.far = random_split(Points(), [46, 8, 6])
 
     def train_dataloader(self) -> Any:
+        if self.hparams.lists:
+            batches = BatchSampler(RandomSampler(self.train), self.hparams.batch_size, self.hparams.drop_last)
+            return DataLoader(ByLists(self.train), sampler=batches, batch_size=None)
         return self.loader(shuffle=True, batch_size=self.hparams.batch_size)
 
     def loader(self, **order: Any) -> Any:
@@ -103,6 +117,19 @@ class Module(L.LightningDataModule):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.seen = state["seen"]
+
+
+class ByLists(Dataset[Any]):
+    """Makes a batch of a list of row numbers."""
+
+    def __init__(self, rows: Dataset[Any]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)  # type: ignore[arg-type]
+
+    def __getitem__(self, numbers: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        return collate([self.rows[number] for number in numbers])
 
 
 def collate(rows: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:

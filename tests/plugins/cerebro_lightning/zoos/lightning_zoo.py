@@ -534,10 +534,10 @@ class SavesObjects(Net):
 
     def __init__(self, lr: float = 0.1) -> None:
         super().__init__(lr)
-        self.loss, self.scaler = nn.CrossEntropyLoss(), Scaler()
+        self.loss, self.scaler, self.names = nn.CrossEntropyLoss(), Scaler(), ["loss", "scaler"]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["specials"] = {"loss": self.loss, "scaler": self.scaler}
+        checkpoint["specials"] = {"loss": self.loss, "scaler": self.scaler, "names": self.names}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         for name, value in checkpoint["specials"].items():
