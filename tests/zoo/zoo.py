@@ -1,8 +1,8 @@
 """Packages of the index as they are: each case is checked, run, verified and replayed in its environment,
 and the table is written to ``docs/evidence/zoo.md``.
 
-A case is a recipe in ``cases/``. Its first line names its environment and what is installed there; what else is
-ours stands in the Python file beside it.
+A case is a recipe in ``cases/``. Its first line names its environment and what is installed there. What else
+is ours stands in the Python file beside it.
 """
 
 from __future__ import annotations
