@@ -86,6 +86,12 @@ class BoostingTask(ArrayTask):
                     f"{name}: {given[name]}: LightGBM does not continue the training of a random forest, and "
                     "each unit continues that before it: choose gbdt or dart"
                 )
+        for name, value in given.items():
+            if isinstance(value, str) and value.startswith("name:"):
+                raise TaskError(
+                    f"{name} is {value!r}: {self._section.library} gets a matrix, whose columns have no names: "
+                    "give their numbers from 0 in the order of the data's columns, such as '0,2'"
+                )
         known = self._library.known() | _OURS
         for name in given.keys() - known:
             near = did_you_mean(name, get_close_matches(name, known, _SHOWN, 0.0))

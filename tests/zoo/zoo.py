@@ -1,7 +1,7 @@
 """Packages of the index as they are: each case is checked, run, verified and replayed in its environment,
 and the table is written to ``docs/evidence/zoo.md``.
 
-A case is a recipe in ``cases/``. Its first line names its environment and what is installed there; what else
+A case is a recipe in ``cases/``. Its first line names its environment and what is installed there. What else
 is ours stands in the Python file beside it.
 """
 

@@ -220,6 +220,7 @@ def datasets_of_module(reference: str, key: str, module: Any) -> NumberedDataset
     dataset: Any = loader.dataset
     if loader.batch_size is None:
         dataset, collate = TakenByLists(dataset), partial(_only_batch, collate)
+        settings["deterministic"] = False  # it has no single rows that could be kept
     return NumberedDatasets(reference, {"train": dataset}, collate, settings, module)
 
 

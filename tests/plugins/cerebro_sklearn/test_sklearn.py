@@ -172,9 +172,18 @@ def test_of_hundreds_of_parameters_the_nearest_are_named() -> None:
 
 
 @pytest.mark.parametrize("contract", [TestLightGbm, TestXgBoost])
-def test_stopping_inside_a_unit_is_refused(contract: type[BoosterContract]) -> None:
-    with pytest.raises(TaskError, match="a unit adds all of its rounds"):
-        contract().make().check({"early_stopping_round": 3})
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("early_stopping_round", 3, "a unit adds all of its rounds"),
+        ("categorical_feature", "name:city", "whose columns have no names: give their numbers"),
+    ],
+)
+def test_what_a_unit_cannot_honour_is_refused(
+    contract: type[BoosterContract], name: str, value: object, why: str
+) -> None:
+    with pytest.raises(TaskError, match=why):
+        contract().make().check({name: value})
 
 
 def test_a_random_forest_that_cannot_be_continued_is_refused() -> None:

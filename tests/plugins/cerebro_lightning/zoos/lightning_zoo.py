@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 import signal
-from collections import defaultdict, deque
+from collections import defaultdict, deque, namedtuple
 from enum import Enum
 from typing import Any, ClassVar
 from weakref import WeakSet
@@ -530,11 +530,18 @@ class Scaler:
 
 
 class SavesObjects(Net):
-    """As those of pytorch-forecasting and darts: objects go into the checkpoint, and back."""
+    """As those of pytorch-forecasting and darts: objects go into the checkpoint, and back. A class of named
+    tuples is made at the first batch."""
 
     def __init__(self, lr: float = 0.1) -> None:
         super().__init__(lr)
         self.loss, self.scaler, self.names = nn.CrossEntropyLoss(), Scaler(), ["loss", "scaler"]
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        if not hasattr(self, "output_class"):
+            self.output_class = namedtuple("output", ["rows"])
+        self.log("rows", float(self.output_class(len(batch[1])).rows))
+        return super().training_step(batch, batch_idx)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["specials"] = {"loss": self.loss, "scaler": self.scaler, "names": self.names}
