@@ -89,8 +89,8 @@ class BoostingTask(ArrayTask):
         for name, value in given.items():
             if isinstance(value, str) and value.startswith("name:"):
                 raise TaskError(
-                    f"{name} is {value!r}: {self._section.library} gets a matrix, whose columns have no names: "
-                    "give their numbers from 0 in the order of the data's columns, such as '0,2'"
+                    f"{name} is {value!r}: {self._section.library} gets a matrix, whose columns have no "
+                    "names: give their numbers from 0 in the order of the data's columns, such as '0,2'"
                 )
         known = self._library.known() | _OURS
         for name in given.keys() - known:

@@ -54,8 +54,8 @@ def check_estimator(estimator: Any, name: str, classes: int | None) -> None:
         if not hasattr(step, "partial_fit") and get_tags(step).requires_fit:
             raise TaskError(
                 f"{name}: {type(step).__name__} has no partial_fit, and cannot learn batch by batch: use one "
-                "that has it (https://scikit-learn.org/stable/computing/scaling_strategies.html), transform the "
-                "rows by it in the function that is `data.source`, or use `kind: boosting`"
+                "that has it (https://scikit-learn.org/stable/computing/scaling_strategies.html), transform "
+                "the rows by it in the function that is `data.source`, or use `kind: boosting`"
             )
     if is_classifier(estimator) and classes is None:
         raise TaskError(

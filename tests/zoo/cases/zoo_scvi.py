@@ -3,6 +3,7 @@ from scvi.dataloaders import DataSplitter
 from scvi.model import SCVI
 from scvi.train import TrainingPlan
 
+scvi.settings.seed = 0
 CELLS = scvi.data.synthetic_iid(batch_size=100)
 SCVI.setup_anndata(CELLS, batch_key="batch")
 MODEL = SCVI(CELLS, n_latent=4)
