@@ -25,7 +25,7 @@ PINNED = ("torch", "lightning", "pytorch-lightning")
 """What all environments have in the versions of ``constraints.txt``; a package chooses the rest."""
 STEPS = ("check", "run", "verify", "replay")
 MOST_SECONDS = 600
-START, END = "<!-- zoo -->", "<!-- / -->"
+START, END = "<!-- made by: make zoo -->", "<!-- end -->"
 HEAD = ("| package | version | verdict | lines of ours | seconds |", "| --- | --- | --- | --- | --- |")
 _FIRST = re.compile(r"# environment (\S+): (.+)")
 
