@@ -121,11 +121,11 @@ class AsSetUp:
     def __init__(self, own: Sequence[Setting] = ()) -> None:
         self._settings = [setting for setting in (*_known(), *own) if setting.refused]
         self._before = [setting.get() for setting in self._settings]
+        self._variables = set(os.environb)
 
     def added(self) -> list[str]:
         """The environment variables that were added since."""
-        names = os.environb.keys() - self._before[0].keys()
-        return sorted(map(os.fsdecode, names))
+        return sorted(map(os.fsdecode, os.environb.keys() - self._variables))
 
     def check(self) -> None:
         """Raise ``TaskError`` if training has set one."""

@@ -221,7 +221,7 @@ class ArrayTask(ABC):
 
     def _refuse_variables(self, added: Sequence[str]) -> None:
         """Libraries add variables, too; those that the user's files name are the user's."""
-        if named := [name for name in added if self._globals.name(name)]:
+        if named := [name for name in added if self._globals.mention(name)]:
             raise TaskError(
                 f"os.environ[{named[0]!r}] was set while the model was made: it holds in a config's first "
                 "unit alone, and batches are made in all. Set it when the file is imported, or "

@@ -84,8 +84,8 @@ class UserGlobals:
                 "function behind functools.cache"
             )
 
-    def name(self, text: str) -> bool:
-        """Whether one of the files has this text."""
+    def mention(self, text: str) -> bool:
+        """Whether this text stands in one of the files."""
         files = (getattr(sys.modules.get(name), "__file__", None) for name in self._kept)
         return any(text in Path(file).read_text(errors="replace") for file in files if file)
 

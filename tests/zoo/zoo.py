@@ -1,4 +1,4 @@
-"""Packages of the index as they are: each case is checked, run, verified and replayed in its environment,
+"""Packages from PyPI as they are: each case is checked, run, verified and replayed in its environment,
 and the table is written to ``docs/evidence/zoo.md``.
 
 A case is a recipe in ``cases/``. Its first line names its environment and what is installed there. What else
@@ -70,7 +70,8 @@ def install(case: Case) -> Path:
         subprocess.run([*pip, "-c", str(constraints), "-e", f"{ROOT}[lightning]"], check=True)
     installed = folder / f"{case.recipe.stem}.installed"
     if not installed.exists():
-        subprocess.run([*pip, "-c", str(constraints), *case.requirements], check=True)
+        ours = ("-e", f"{ROOT}[lightning]")  # whose requirements count with the package's
+        subprocess.run([*pip, "-c", str(constraints), *ours, *case.requirements], check=True)
         installed.touch()
     return folder / "bin"
 
@@ -96,7 +97,7 @@ def verdict(case: Case, commands: Path) -> str:
             found = [config["exactness"] for config in json.loads(done.stdout)["checked"]]
             outcomes = {each["outcome"] for each in found}
         if done.returncode:
-            story = found[0]["story"] if outcomes else done.stderr or done.stdout
+            story = found[0]["story"] if step == "check" and outcomes else done.stderr or done.stdout
             return f"{step}: {' '.join(story.split())[:300]}".replace("|", "/")
     return " and ".join(sorted(outcomes))
 

@@ -348,7 +348,7 @@ def _name_elsewhere(file: Path) -> str | None:
 def _check_here(request: Mapping[str, Any]) -> dict[str, Any]:
     with in_a_hurry():
         recipe = _recipe_of(request)
-        os.environ.update(recipe.task.environment)
+        os.environ.update(recipe.task.environment)  # Keras reads its backend when a file imports it
         try:
             refuse_others(recipe, Settings(**request["caller"]))
             result = check(recipe, request["hparams"], request["data"], prepare=request["prepare"])
