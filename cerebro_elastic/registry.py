@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from cerebro_elastic.errors import CerebroError, MissingExtra, TaskError, did_you_mean
+from cerebro_elastic.generators import seed_imports
 
 BUILT_IN: dict[str, dict[str, str]] = {
     "cerebro.tasks": {
@@ -390,13 +391,23 @@ _imports_of_users = 0
 
 @contextlib.contextmanager
 def importing_users() -> Iterator[None]:
-    """Within the block a module of the user's is imported for a run, so that it may start none."""
+    """Within the block a module of the user's is imported for a run, so that it may start none. What it draws
+    at random is the same in each process of the run."""
     global _imports_of_users
+    seed_imports(is_library)
     _imports_of_users += 1
     try:
         yield
     finally:
         _imports_of_users -= 1
+
+
+def forget_modules() -> None:
+    """Let this process import the user's modules anew, but for the one that it runs."""
+    files = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
+    for name, file in files.items():
+        if file is not None and is_users_module(name) and name not in ("__main__", "__mp_main__"):
+            del sys.modules[name]
 
 
 def refuse_in_import() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import random
 import re
 import shutil
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from cerebro_elastic import registry
+from cerebro_elastic.data.user_state import generator_states
 from cerebro_elastic.errors import CerebroError, MissingExtra, TaskError
 from cerebro_elastic.registry import install_extra, users_file, users_name
 
@@ -148,6 +150,24 @@ def test_the_working_directory_is_looked_for_modules_last(
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
     assert registry.import_object("of_root:net", tmp_path / "root").ndarray
+
+
+def test_what_a_users_file_draws_at_its_top_is_the_same_in_any_order_of_imports(tmp_path: Path) -> None:
+    draws = "random.random(), float(numpy.random.rand()), float(torch.rand(()))"
+    for name, others in (("first", ""), ("second", "import first\n")):
+        (tmp_path / f"drawing_{name}.py").write_text(
+            f"import random, numpy, torch\n{others.replace('first', 'drawing_first')}drawn = {draws}\n"
+        )
+    before = generator_states()
+    second = registry.import_object("drawing_second:drawn", tmp_path)
+    first = registry.import_object("drawing_first:drawn", tmp_path)
+    del sys.modules["drawing_first"], sys.modules["drawing_second"]
+    random.random()
+    assert registry.import_object("drawing_first:drawn", tmp_path) == first
+    assert registry.import_object("drawing_second:drawn", tmp_path) == second
+    assert len({*first, *second}) == 6
+    random.setstate(before[0])
+    assert generator_states() == before
 
 
 def test_a_missing_module_names_the_folder_and_the_nearest(tmp_path: Path) -> None:

@@ -32,30 +32,6 @@ def seed_of_batch(seed: Sequence[int], number: int) -> int:
     return int(np.random.SeedSequence((*seed, number)).generate_state(1)[0])
 
 
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Within the block the generators of Python, numpy and torch (on the CPU) begin with ``seed``; behind it
-    they go on where they stood. Torch is not imported for it."""
-    python, numpy, torch = random.getstate(), np.random.get_state(), sys.modules.get("torch")
-    state = torch.get_rng_state() if torch is not None else None
-    seed_generators(seed)
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        if torch is not None:
-            torch.set_rng_state(state)
-
-
-def seed_generators(seed: int) -> None:
-    """Let the generators of Python, numpy and torch (on the CPU) begin with ``seed``."""
-    random.seed(seed)
-    np.random.seed(seed)
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.default_generator.manual_seed(seed)
-
-
 def generator_states() -> tuple[object, ...]:
     """The states of the generators of Python, numpy and torch (on the CPU), to be compared."""
     numpy: Any = np.random.get_state(legacy=False)

@@ -31,8 +31,8 @@ from cerebro_elastic.data.reading.made_once import Batches, DataUse, Made
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.data.reading.row_sums import Sums
 from cerebro_elastic.data.reading.shared_records import MISSING, Records
-from cerebro_elastic.data.user_state import seeded
 from cerebro_elastic.errors import TaskError
+from cerebro_elastic.generators import seeded
 from cerebro_elastic.training import prefix_content as content
 from cerebro_elastic.training.prefix_content import Path, Tree
 from cerebro_elastic.training.task import UnitJob

@@ -44,8 +44,8 @@ from cerebro_elastic.data.preparing.splits import (
     read_splits,
 )
 from cerebro_elastic.data.ragged import Columns, Index, Varying, as_ragged
-from cerebro_elastic.data.user_state import seeded
 from cerebro_elastic.errors import DataError, did_you_mean
+from cerebro_elastic.generators import seeded
 from cerebro_elastic.recipes.data import named_columns
 from cerebro_elastic.system.files import CHUNK, Chunk, Place, digest, locate, translated, write
 

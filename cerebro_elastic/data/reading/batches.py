@@ -36,8 +36,9 @@ from cerebro_elastic.data.reading.loader_settings import LENGTHS, LoaderSettings
 from cerebro_elastic.data.reading.made_once import Batches, DataUse, Made, MadeBatches, Make
 from cerebro_elastic.data.reading.partition import Partition, in_file, sample_order
 from cerebro_elastic.data.reading.shared_records import MISSING, Records, same
-from cerebro_elastic.data.user_state import ForeignGenerators, seed_generators, seed_of_batch, seeded
+from cerebro_elastic.data.user_state import ForeignGenerators, seed_of_batch
 from cerebro_elastic.errors import DamagedData
+from cerebro_elastic.generators import seed_generators, seeded
 from cerebro_elastic.system.process_settings import sent, take_over
 
 _BUCKETS = 1

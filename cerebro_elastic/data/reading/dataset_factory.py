@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cerebro_elastic.data.manifest import SPLITS
-from cerebro_elastic.data.user_state import seeded
 from cerebro_elastic.errors import CerebroError, DataError, TaskError, did_you_mean
+from cerebro_elastic.generators import seeded
 from cerebro_elastic.registry import import_object, place_in
 from cerebro_elastic.system import arguments
 from cerebro_elastic.system.words import counted
@@ -96,7 +96,7 @@ def _datasets(reference: str, root: Path, args: str, seed: int) -> NumberedDatas
     from cerebro_elastic.data.reading.datasets import NumberedDatasets, datasets_of_module, is_module
 
     try:
-        with seeded(seed):  # imports may draw at random, too
+        with seeded(seed):
             returned = import_object(reference, root)(**json.loads(args))
             if is_module(returned):
                 return datasets_of_module(reference, f"{root} {reference} {args}", returned)

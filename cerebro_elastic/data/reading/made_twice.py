@@ -22,8 +22,9 @@ from cerebro_elastic.data.reading.dataset_factory import forget_datasets
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.data.reading.shared_records import encoded
-from cerebro_elastic.data.user_state import ForeignGenerators, generator_states, seeded
+from cerebro_elastic.data.user_state import ForeignGenerators, generator_states
 from cerebro_elastic.errors import CerebroError, RecipeError
+from cerebro_elastic.generators import seeded
 
 BATCHES = ""
 """In what is found: stands for all batches."""
@@ -32,10 +33,15 @@ Call = Callable[[Callable[[], Mapping[str, Any]]], Mapping[str, Any]]
 
 
 def differing(
-    partitions: Mapping[bool, Partition], loader: LoaderSettings, rows: int, in_fork: Call
+    partitions: Mapping[bool, Partition],
+    loader: LoaderSettings,
+    anew: Callable[[], LoaderSettings],
+    rows: int,
+    in_fork: Call,
 ) -> Mapping[str, str]:
     """What is not made the same again, in sentences: by column, its rows under another seed; by ``BATCHES``,
     batches under one seed. ``partitions`` are one to train on (``True``) and one to evaluate.
+    ``anew`` imports the user's files again, as another process of the run does.
 
     Raises ``RecipeError`` if a dataset that is said to be ``deterministic`` is not, ``TaskError`` for a
     generator that cannot be seeded.
@@ -44,7 +50,7 @@ def differing(
         return {}
     ForeignGenerators(loader.objects).seed(0)  # here, since a fork's error would be its own
     once = in_fork(partial(_made, partitions, loader, rows, again=False))
-    again = in_fork(partial(_made, partitions, loader, rows, again=True))
+    again = in_fork(partial(_made_again, partitions, anew, rows))
     found = {}
     for name, value in once["kept"].items():
         if name in again["kept"] and again["kept"][name] != value:
@@ -68,8 +74,8 @@ _ANOTHER = (
 )
 _OTHER_BATCHES = (
     "{what} returned something else for the same rows under the same seed{why}: no batch is kept or shared, "
-    "and `replay` will differ. It depends on more than its arguments: the time, a counter, a generator of "
-    "the system (how-to/data.md, 'Random numbers')"
+    "and nodes and `replay` will differ. It depends on more than its arguments: the time, a counter, a "
+    "generator of the system, also while its file is imported (how-to/data.md, 'Random numbers')"
 )
 
 
@@ -77,6 +83,13 @@ def _why(lazy: Sequence[str]) -> str:
     if not lazy:
         return ""
     return f" ({', '.join(lazy)} was made in the first call: make it in the constructor, where it is seeded)"
+
+
+def _made_again(
+    partitions: Mapping[bool, Partition], anew: Callable[[], LoaderSettings], rows: int
+) -> dict[str, Any]:
+    forget_datasets()
+    return _made(partitions, anew(), rows, again=True)
 
 
 def _made(
@@ -88,8 +101,6 @@ def _made(
     made: dict[str, str] = {}
     what: dict[str, str] = {}
     lazy: list[str] = []
-    if again:
-        forget_datasets()
     for training, partition in partitions.items():
         of_phase = loader.of_phase(training=training, epoch=0)
         generators = ForeignGenerators(of_phase.objects)

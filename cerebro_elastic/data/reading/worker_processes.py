@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.errors import CerebroError, DiskFull, StorageError, TaskError
-from cerebro_elastic.registry import is_library
+from cerebro_elastic.registry import importing_users, is_library
 from cerebro_elastic.system.forkserver.context import ForkServerContext
 from cerebro_elastic.system.torch_internals import stop_workers
 
@@ -139,7 +139,8 @@ class _Performer(Dataset[Any]):
 
     def __getitem__(self, pickled: bytes) -> Any:
         try:
-            task: Task = pickle.loads(pickled)
+            with importing_users():
+                task: Task = pickle.loads(pickled)
             return _Packed.of(task())
         except Exception as error:  # raised, it would come as the text of a traceback
             if not _travels(error):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.data.reading.description import first_rows
+from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_twice import BATCHES, differing
 from cerebro_elastic.data.reading.partition import Partition
+from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.registry import forget_modules
 from cerebro_elastic.runs.exactness.check_configs import prepare_for_children, why_not_forked
 from cerebro_elastic.system.files import locate
 from cerebro_elastic.system.subprocess_call import ChildDied, call_in_fork
@@ -39,7 +43,16 @@ def differing_of(recipe: Recipe, point: HParams, data: str, manifest: Manifest) 
     def in_fork(make: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
         return call_in_fork(make, _SECONDS)
 
+    def anew() -> LoaderSettings:
+        modules = dict(sys.modules)
+        forget_modules()
+        try:
+            return loader_settings(recipe).with_hparams(point)
+        except CerebroError:  # what is defined there may be registered once only
+            sys.modules.update(modules)
+            return loader
+
     try:
-        return differing(partitions, loader, rows, in_fork)
+        return differing(partitions, loader, anew, rows, in_fork)
     except ChildDied as died:
         return {BATCHES: f"no batch could be made twice before the start, so none is kept or shared: {died}"}

@@ -20,7 +20,8 @@ from cerebro_elastic.data.manifest import ROW, SPLITS
 from cerebro_elastic.data.ragged import Index, Ragged
 from cerebro_elastic.data.reading.loader_settings import LENGTHS, LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
-from cerebro_elastic.data.user_state import ForeignGenerators, seed_of_batch, seeded
+from cerebro_elastic.data.user_state import ForeignGenerators, seed_of_batch
+from cerebro_elastic.generators import seeded
 
 
 def own_batches(

@@ -29,6 +29,7 @@ from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.data.reading.shared_records import MISSING, Records
 from cerebro_elastic.data.reading.worker_processes import end_idle
 from cerebro_elastic.errors import RecipeError, RunError, TaskError
+from cerebro_elastic.registry import forget_modules
 from cerebro_elastic.system import process_settings
 from cerebro_elastic.system.cache_space import CacheSpace, use
 from cerebro_elastic.system.subprocess_call import call_in_fork
@@ -406,9 +407,30 @@ DRAWING = DatasetFactory("test_made_once:Drawing", Path(__file__).parent, {})
 def test_what_is_not_made_the_same_again_is_named(
     partition: Partition, settings: dict[str, Any], found: dict[str, str]
 ) -> None:
-    said = differing({True: partition}, LoaderSettings(SIZE, **settings), SIZE, in_fork)
+    loader = LoaderSettings(SIZE, **settings)
+    said = differing({True: partition}, loader, lambda: loader, SIZE, in_fork)
     assert said.keys() == found.keys()
     assert all(text in said[name] for name, text in found.items())
+
+
+@pytest.mark.usefixtures("imports_as_found")
+@pytest.mark.parametrize(
+    ("draw", "found"),
+    [("numpy.random.normal", set()), ("numpy.random.default_rng().normal", {BATCHES})],
+)
+def test_what_a_file_draws_while_it_is_imported_is_compared(
+    draw: str, found: set[str], tmp_path: Path
+) -> None:
+    (tmp_path / "top_of_file.py").write_text(
+        f"import numpy\nrows = {draw}(size={ROWS})\nget = lambda: rows\n"
+    )
+    loader = LoaderSettings(SIZE, dataset=DatasetFactory("top_of_file:get", tmp_path, {}))
+
+    def anew() -> LoaderSettings:
+        forget_modules()
+        return loader
+
+    assert set(differing({True: NUMBERED}, loader, anew, SIZE, in_fork)) == found
 
 
 def test_a_dataset_that_is_said_to_be_deterministic_and_is_not_is_refused() -> None:
@@ -416,14 +438,14 @@ def test_a_dataset_that_is_said_to_be_deterministic_and_is_not_is_refused() -> N
     with pytest.raises(
         RecipeError, match=r"data\.deterministic is true, and test_made_once:Drawing returned"
     ):
-        differing({True: NUMBERED}, loader, SIZE, in_fork)
+        differing({True: NUMBERED}, loader, lambda: loader, SIZE, in_fork)
 
 
 def test_a_generator_without_a_seed_is_refused_before_the_start() -> None:
     system = random.SystemRandom()
     loader = LoaderSettings(SIZE, transform=lambda batch: batch + system.random())
     with pytest.raises(TaskError, match=r"transform\.system, a SystemRandom, cannot be seeded"):
-        differing({True: NUMBERS}, loader, SIZE, in_fork)
+        differing({True: NUMBERS}, loader, lambda: loader, SIZE, in_fork)
 
 
 def test_rows_that_have_changed_since_are_not_kept_any_more(
