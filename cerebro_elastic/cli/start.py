@@ -313,15 +313,25 @@ def etcd(
     listen: Annotated[
         str, typer.Option(help="This machine's address or name for clients; 0.0.0.0 for all its addresses.")
     ] = "127.0.0.1",
+    restore: Annotated[
+        bool, typer.Option("--restore", help="Begin with the record of the run, whose etcd is lost.")
+    ] = False,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            help="The place of the run's checkpoints, with a copy of its record.",
+            show_default="the home's record",
+        ),
+    ] = None,
     home: Home = None,
     submitted_by: SubmittedBy = None,
 ) -> None:
     """Serve an etcd for the hosts of one run, until they have ended.
 
-    The command makes the run's key. Clients need it, and connections are encrypted. To survive the loss of a
-    machine, use an etcd of three members.
+    The command makes the run's key. Clients need it, and connections are encrypted. An etcd that is lost with
+    its disk is restored from the record, on any machine that has the key.
 
-    Example: cerebro etcd digits --listen 0.0.0.0
+    Examples: cerebro etcd digits --listen 0.0.0.0, cerebro etcd digits --restore --storage s3://bucket/digits
     """
     from cerebro_elastic.reporting.terminal import terminal
     from cerebro_elastic.runs.start.etcd_server import FAREWELL, serve
@@ -332,7 +342,15 @@ def etcd(
         watch(submitted_by)
         # A job on the submitting machine serves no other machine.
         listen = "127.0.0.1" if submitted_by == parent() else listen
-        serve(run, port=port, listen=listen, home=home, watcher=view.watcher)
+        serve(
+            run,
+            port=port,
+            listen=listen,
+            home=home,
+            restore=restore,
+            storage=storage,
+            watcher=view.watcher,
+        )
 
 
 def ray(

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from cerebro_elastic.core.history.keys import KINDS, Keys, written_at
-from cerebro_elastic.core.history.machine import TABLE
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.codec import excerpt
-from cerebro_elastic.core.model.events import Event, StateRead
+from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.store.client.base import Delete, KeyValue, Op, Put
 from cerebro_elastic.store.ledger.foreign import ForeignValue, check, revision_of
 from cerebro_elastic.store.ledger.leader import LeaderLedger
+from cerebro_elastic.store.ledger.restoring import reported
 from cerebro_elastic.store.ledger.transactions import put
 
 _OFTEN = 20
@@ -108,7 +107,7 @@ class Mending:
         if isinstance(value, Attempt):
             return [Delete(each) for each in self._keys.of_attempt(value)]
         if KINDS[kind].reported is not None:
-            value = _recorded(self._history(), self._keys).get(key)
+            value = reported(self._history(), self._keys).get(key)
         return [Delete(key) if value is None else put(kind, key, value)]
 
     def _right_spec(self) -> Op:
@@ -134,19 +133,3 @@ class Mending:
 def _lost(state: State, keys: Keys, ops: Mapping[str, Op]) -> list[int]:
     """The tokens of the attempts whose keys are among those that are put right."""
     return [each.token for each in state.underway() if not ops.keys().isdisjoint(keys.of_attempt(each))]
-
-
-def _recorded(history: Iterable[Event], keys: Keys) -> dict[str, object]:
-    """By key, what the events say that it holds, of the kinds of which states do not say it."""
-    values: dict[str, object] = {}
-    for event in history:
-        if isinstance(event, StateRead):
-            values, before = {}, 0
-            for visit in event.visits:  # when they were committed is not known, but in which order
-                before = max(before, visit.attempt) + 1
-                values[keys.visit(visit.unit, visit.index_in_epoch)] = replace(visit, revision=before)
-        for kind in TABLE[type(event)].keys:
-            if (reported := KINDS[kind].reported) is not None:
-                concerned = keys.concerned(kind, State(), event)
-                values |= {key: reported(event, name) for key, name in concerned.items()}
-    return values

@@ -20,6 +20,8 @@ from cerebro_elastic.system.ownership import read_own
 
 VARIABLE, FILE_VARIABLE = "CEREBRO_RUN_KEY", "CEREBRO_RUN_KEY_FILE"
 _BYTES = 32
+SIGNATURE = 43
+"""The bytes of a signature."""
 _RULE = f"{2 * _BYTES} hexadecimal digits, such as `openssl rand -hex {_BYTES}` prints"
 
 
@@ -85,7 +87,7 @@ class RunKey:
         return {VARIABLE: self.secret.hex(), FILE_VARIABLE: ""}
 
     def signature(self, context: str, value: bytes) -> bytes:
-        """Sign ``value`` for ``context``: 43 letters, digits, '-' and '_'."""
+        """Sign ``value`` for ``context``: ``SIGNATURE`` letters, digits, '-' and '_'."""
         message = b"%d:%s%s" % (len(context.encode()), context.encode(), value)
         return base64.urlsafe_b64encode(hmac.digest(self.secret, message, "sha256")).rstrip(b"=")
 

@@ -229,10 +229,12 @@ class RunUnderFaults(RuleBasedStateMachine):
         else:
             self.world.commit(-1)
 
-    @rule(events=st.integers(0, 5), forgets=st.booleans())
-    def lead_anew(self, events: int, forgets: bool) -> None:
-        if forgets:
+    @rule(events=st.integers(0, 5), store=st.sampled_from(["stays", "forgets", "is lost"]))
+    def lead_anew(self, events: int, store: str) -> None:
+        if store == "forgets":
             self.world.forget(events)
+        elif store == "is lost":
+            self.world.lose_etcd(events)
         else:
             self.world.elect()
 

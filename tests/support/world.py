@@ -15,10 +15,11 @@ from typing import cast
 
 from cerebro_elastic.controller.controller import Controller, Deposed
 from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.invariants import Violation, check
 from cerebro_elastic.core.model.attempts import Failure, FailureKind, Member, Visit
 from cerebro_elastic.core.model.configs import HParams, Status
-from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.events import Event, RunExtended, RunOpened, StateRead
 from cerebro_elastic.core.model.interfaces import (
     Decision,
     Policy,
@@ -35,6 +36,7 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Order, Phase, RecordHead
 from cerebro_elastic.errors import Compacted, LeaseLost, RunError
 from cerebro_elastic.store.client.base import Store
+from cerebro_elastic.store.ledger.restoring import restore
 from cerebro_elastic.system.clock import Clock
 from support import hashing
 from support.clocks import HandClock
@@ -47,6 +49,8 @@ FETCH = 2.0
 """Seconds in which a node gets a partition."""
 SOON = 60.0
 """Seconds within which a watch shows what has happened."""
+_KEPT = (RunOpened, RunExtended, StateRead)
+"""The events without which there would be no record, or one that does not fit its spec."""
 
 
 @dataclass(frozen=True)
@@ -252,6 +256,26 @@ class World:
         read = self.ledger.read()
         self.take([read])
         cast(MemoryStore, self.store).compact(read.revision)
+
+    def lose_etcd(self, events: int) -> None:
+        """The etcd is lost with its disk, and a new one gets the record, which lacks the last ``events``: but
+        for the run's opening and extensions. All leases are over; workers and leaders know of nothing."""
+        history = self.trace()
+        kept = max(at for at, event in enumerate(history) if isinstance(event, _KEPT)) + 1
+        del history[max(kept, len(history) - events) :]
+        spec = self.store.get(self.ledger.keys.spec)
+        assert spec is not None
+        self.store = store = MemoryStore(self.clock)
+        self.ledger = Ledger(store, self.plan.run, unreadable=lambda _error: None)
+        restore(store, self.ledger, history, spec.value, margin=max(9, events))
+        self.leases.clear()
+        self.leader_lease = 0
+        for controller in self.controllers:
+            controller.__exit__()
+        self.controllers.clear()
+        known = {visit.attempt for visit in RunView(history).log}
+        self.acknowledged = [visit for visit in self.acknowledged if visit.attempt in known]
+        self.take([self.ledger.read()])
 
     def start(self, name: str) -> None:
         """A node's rank takes its assignments up, also those it has begun before (a restart): what is queued

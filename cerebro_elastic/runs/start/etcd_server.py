@@ -13,10 +13,12 @@ from itertools import groupby
 from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.errors import Compacted, FolderInUse, RunError, StoreError, StoreUnavailable
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.attach import known_record
-from cerebro_elastic.runs.folder import RunFolder, check_id, etcd_folder, refuse_recipe
+from cerebro_elastic.runs.folder import RunFolder, check_id, etcd_folder, home_of, known_key, refuse_recipe
+from cerebro_elastic.runs.record_copy import fetch_record
 from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.host import check_hosts_recipe
@@ -25,12 +27,14 @@ from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd, Listen
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
+from cerebro_elastic.store.ledger import restoring
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.departure import interrupts_at_rest, seconds_to_leave
 from cerebro_elastic.system.files import private_folder, write_text
 from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.system.run_key import VARIABLE, RunKey
+from cerebro_elastic.system.words import counted, option
 
 _LINGER = 15.0
 """Seconds without any host after which the server ends, if the run has not ended or had ended before."""
@@ -48,6 +52,8 @@ def serve(
     port: int,
     listen: str = "127.0.0.1",
     home: str | Path | None = None,
+    restore: bool = False,
+    storage: str | None = None,
     watcher: Watcher | None = None,
 ) -> None:
     """Serve an etcd on ``listen:port`` until all machines that take part in ``run`` have ended.
@@ -55,8 +61,14 @@ def serve(
     The data are in ``<home>/<run>.etcd``, where the same command finds them again. Whoever has the run's key,
     which lies beside the data, may read and write. The connections are encrypted.
 
+    Args:
+        restore: Begin with the record of a run whose etcd is lost.
+        storage: The place of the run's checkpoints, which has a copy of the record. Without one, and where
+            it is older, the record in ``home`` counts.
+
     Raises:
-        RunError: ``run`` is no id, or all machines are gone and the run has not ended.
+        RunError: ``run`` is no id, or all machines are gone and the run has not ended; or there is no record
+            to restore, or an etcd that has it.
         StoreError: etcd cannot be started, or this machine cannot listen there.
     """
     watcher = watcher or Watcher()
@@ -64,6 +76,8 @@ def serve(
     check_id(run)
     folder = etcd_folder(run, home)
     private_folder(folder)
+    if restore:
+        _restore(run, storage, home, watcher)
     key = RunKey.given_or_kept(folder / "key")
     where = Listen(listen, port)
     with (
@@ -88,6 +102,31 @@ def serve(
                 f"all who took part in run {run!r} are gone, and it has not ended: see what they said"
             )
     watcher.say(f"run {run!r} has ended")
+
+
+def _restore(run: str, storage: str | None, home: str | Path | None, watcher: Watcher) -> None:
+    """Begin the data of the run's etcd with the newest record that there is. No other machine reaches the
+    etcd meanwhile."""
+    folder, own = etcd_folder(run, home), RunFolder(home_of(home).resolve() / run)
+    if (key := known_key(run, home)) is None:
+        raise RunError(
+            f"the key of run {run!r} is not on this machine, and its hosts take no other: copy the file "
+            f"`key` from the run's folder on one of them to {folder}, or set {VARIABLE} to what it holds"
+        )
+    if storage is not None:
+        fetch_record(own, storage, key)
+    if not own.history.exists() or not own.spec.exists():
+        raise RunError(
+            f"{own.path} has no record of run {run!r}: restore it on a machine that took part, or give the "
+            f"place of its checkpoints as {option('storage')} URL"
+        )
+    history = own.events()
+    key.kept_in(folder / "key")
+    watcher.say(f"restoring the record of run {run!r}, up to revision {history[-1].revision}")
+    with EmbeddedEtcd(folder / "data", key) as etcd, closing(EtcdStore(etcd.settings)) as store:
+        restoring.restore(store, Record(store, run, key), history, own.spec.read_bytes())
+    visits = counted(len(RunView(history).log), "visit")
+    watcher.say(f"restored {visits}; what was committed after them is trained again")
 
 
 def _until_alone(record: Record, look: Callable[[], None], say: Callable[[str], None]) -> bool:

@@ -8,7 +8,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TypeAlias
 
 from cerebro_elastic.config import StoreSettings
@@ -22,6 +22,7 @@ from cerebro_elastic.registry import load
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.logging.loggers import Loggers
+from cerebro_elastic.runs.record_copy import RecordCopy
 from cerebro_elastic.runs.reusable import read_reusable
 from cerebro_elastic.runs.start.agents import LocalAgents
 from cerebro_elastic.runs.start.machine import Accelerators
@@ -33,7 +34,7 @@ from cerebro_elastic.store.client.retrying import PATIENCE
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.departure import interrupts_at_rest, within
-from cerebro_elastic.system.files import write_text
+from cerebro_elastic.system.files import locate, write_text
 
 _END_SECONDS = 20.0
 """Ranks take seconds to end: they have torch to unload."""
@@ -103,7 +104,8 @@ def take_part(
             versions=on_record(spec),
             reusable=read_reusable(spec, watcher.say).steps,
         )
-        with loggers.written(record, candidate, watcher.say):
+        copied = copy_of_record(folder, spec, settings, candidate, watcher.say)
+        with copied, loggers.written(record, candidate, watcher.say):
             try:
                 with agents:
                     candidate.run()
@@ -112,6 +114,20 @@ def take_part(
                 with suppress(CerebroError):  # such as one more DiskFull
                     candidate.catch_up()
                 raise
+
+
+def copy_of_record(
+    folder: RunFolder,
+    spec: Spec,
+    settings: StoreSettings,
+    candidate: Candidate,
+    say: Callable[[str], None],
+) -> AbstractContextManager[object]:
+    """What copies the record to the storage of checkpoints while the candidate leads, unless that is the
+    run's folder, which has it."""
+    if settings.run_key is None or locate(spec.storage).path == str(folder.path):
+        return nullcontext()
+    return RecordCopy(folder, spec.storage, settings.run_key, candidate.name, lambda: candidate.leads, say)
 
 
 @contextmanager

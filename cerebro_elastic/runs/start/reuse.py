@@ -344,7 +344,7 @@ def delete_all_but_reused(storage: str, spec: Spec) -> None:
         return
     steps = read_reusable(spec).steps.values()
     own = {PurePosixPath(visit.output.url).parent.name for visits in steps for visit in visits}
-    for kind in ("checkpoints", "logs"):
+    for kind in ("checkpoints", "logs", "record"):
         place = locate(f"{storage}/{kind}")
         for name in files.folders(place) if files.exists(place) else ():
             if name not in own:

@@ -25,10 +25,9 @@ from cerebro_elastic.store.client.base import (
     Watch,
 )
 from cerebro_elastic.system import logs
-from cerebro_elastic.system.run_key import RunKey
+from cerebro_elastic.system.run_key import SIGNATURE, RunKey
 
 _MARK = b"\nhmac:"
-_SIGNATURE = 43
 _UNSIGNED = b" is not signed with the key of the run"
 _LOG = logs.EventLog()
 
@@ -129,7 +128,7 @@ class _SealedWatch(Watch):
 
 def _split(sealed: bytes) -> tuple[bytes, bytes]:
     """The value and its signature, which is empty if it bears none."""
-    at = len(sealed) - len(_MARK) - _SIGNATURE
+    at = len(sealed) - len(_MARK) - SIGNATURE
     if at < 0 or not sealed.startswith(_MARK, at):
         return sealed, b""
     return sealed[:at], sealed[at + len(_MARK) :]
