@@ -178,3 +178,31 @@ def test_an_etcds_port_that_is_taken(cerebro: Cerebro) -> None:
 )
 def test_where_torchx_says_that_the_etcd_is(address: str | None, resolved: str | None) -> None:
     assert host_resolved(address, {"NAME": "there", "EMPTY": "", "IPV6": "fd00::1"}) == resolved
+
+
+@pytest.mark.parametrize(
+    ("has_key", "words", "said"),
+    [
+        (False, [], "the key of run 'lost' is not on this machine"),
+        (True, [], "has no record of run 'lost': restore it on a machine that took part"),
+        (True, ["--storage", "{folder}"], "has no folder `record`: give the place of the run's checkpoints"),
+    ],
+)
+def test_what_a_restored_etcd_lacks_is_named(
+    has_key: bool,
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cerebro: Cerebro,
+) -> None:
+    monkeypatch.delenv("CEREBRO_RUN_KEY", raising=False)
+    monkeypatch.delenv("CEREBRO_RUN_KEY_FILE", raising=False)
+    if has_key:
+        monkeypatch.setenv("CEREBRO_RUN_KEY", "0" * 64)
+    home = str(tmp_path / "home")
+    answer = cerebro(
+        "etcd", "lost", "--restore", "--home", home, *[word.format(folder=tmp_path) for word in words]
+    )
+    assert answer.code == 1
+    assert said in answer.err

@@ -6,10 +6,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
@@ -32,64 +29,12 @@ from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.system.run_key import RunKey
 from support.ledger import Ledger
 from support.prepared import prepare
+from support.processes_of_users import DEADLINE, MODEL, RECIPE, cerebro, process
 from support.proxy import Bad, BadProxy
 from support.waiting import wait_for
 
 pytestmark = pytest.mark.cluster
-DEADLINE = 120.0
 RUN = "joined"
-
-RECIPE = """
-seed: 5
-epochs: 12
-nodes: "1:4"
-task: {kind: torch, model_fn: "a_slow_model:model", loss: cross_entropy, optimizer: SGD,
-       metrics: {accuracy: accuracy}}
-data: {source: "a_dataset:load", partitions: 4, valid: 0.2, batch_size: 32}
-search: {space: {lr: [0.1, 0.03]}}
-objective: {metric: val_accuracy, mode: max}
-"""
-
-MODEL = """
-import time
-from pathlib import Path
-
-from torch import nn
-
-SLOWLY = Path(__file__).with_name("slowly")
-
-
-class Net(nn.Sequential):
-    def forward(self, x):
-        if SLOWLY.exists():
-            time.sleep(0.2)
-        return super().forward(x)
-
-
-def model():
-    return Net(nn.Linear(64, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 10))
-"""
-
-
-@contextmanager
-def process(command: list[str], log: Path, **env: str) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("wb") as output:
-        started = subprocess.Popen(
-            command, env={**os.environ, **env}, stdout=output, stderr=output, start_new_session=True
-        )
-        try:
-            yield started
-        finally:
-            if started.poll() is None:
-                started.kill()
-            started.wait()
-
-
-@contextmanager
-def cerebro(log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The command as users type it."""
-    with process([sys.executable, "-m", "cerebro_elastic.cli", *words], log) as started:
-        yield started
 
 
 def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEtcd, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ class EtcdCluster:
         self, folder: Path, size: int = 3, arguments: Sequence[str] = (), hosts: Sequence[Host] = ()
     ) -> None:
         self._arguments = arguments
-        ports = [2379, 2380] * len(hosts) or _free_ports(2 * size)
+        ports = [2379, 2380] * len(hosts) or free_ports(2 * size)
         homes = hosts or [None] * size
         self.members = [
             Member(f"m{i}", folder / f"m{i}", ports[2 * i], ports[2 * i + 1], home)
@@ -190,7 +190,7 @@ def _revision(member: Member) -> int:
     return int(answer["header"]["revision"])
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:

@@ -238,7 +238,8 @@ def _check_new(folder: RunFolder) -> None:
     if folder.history.exists():
         raise RunError(
             f"{folder.path} holds a run {folder.run!r} that the etcd at hand does not know: name the etcd "
-            f"with which it was started, {_ANOTHER}, or remove the folder"
+            "with which it was started, or if that is lost restore it by "
+            f"`cerebro etcd {folder.run} --restore`; {_ANOTHER}, or remove the folder"
         )
 
 

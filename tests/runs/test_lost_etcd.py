@@ -1,0 +1,58 @@
+"""The machine of a run's etcd is lost, with its disk. Another gets an etcd with the copy of the record on
+storage, and the host that has waited goes on. The verdict is the replay."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+import cerebro_elastic
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.record_copy import fetch_record
+from cerebro_elastic.runs.results.replay import replay
+from cerebro_elastic.runs.results.verify import verify
+from cerebro_elastic.system.run_key import RunKey
+from support.etcd_cluster import free_ports
+from support.processes_of_users import DEADLINE, MODEL, RECIPE, cerebro
+from support.waiting import wait_for
+
+RUN = "lost"
+
+
+@pytest.mark.cluster
+def test_an_etcd_that_is_lost_with_its_disk_is_restored(project: Path, tmp_path: Path) -> None:
+    (project / "a_slow_model.py").write_text(MODEL)
+    (project / "lost.yaml").write_text(f"{RECIPE.replace('12', '6')}checkpoints: {tmp_path / 'storage'}\n")
+    (project / "slowly").touch()
+    (port,), storage = free_ports(1), tmp_path / "storage" / RUN
+    first, second, of_host = (str(tmp_path / name) for name in ("first", "second", "host"))
+    serve = ["etcd", RUN, "--port", str(port), "--home"]
+    take_part = ["host", str(project / "lost.yaml"), "--run-id", RUN, "--home", of_host]
+    with cerebro(tmp_path / "first.log", *serve, first) as etcd:
+        wait_for(lambda: "serves on" in (tmp_path / "first.log").read_text(), "the etcd")
+        with cerebro(tmp_path / "host.log", *take_part, "--etcd", f"127.0.0.1:{port}") as host:
+            wait_for(lambda: len([*storage.glob("record/*/*.jsonl")]) > 1, "two parts of the record's copy")
+            os.killpg(etcd.pid, signal.SIGKILL)
+            etcd.wait()
+            shutil.rmtree(first)
+            words = [*serve, second, "--restore", "--storage", str(storage)]
+            with cerebro(tmp_path / "second.log", *words) as restored:
+                (project / "slowly").unlink()
+                assert host.wait(DEADLINE) == 0, (tmp_path / "host.log").read_text()
+                assert restored.wait(DEADLINE) == 0, (tmp_path / "second.log").read_text()
+    result = cerebro_elastic.Run.open(RUN, home=of_host).result
+    assert [row.status for row in result.leaderboard] == ["finished"] * 2
+    assert verify(result) == []
+    assert all(visit.same for visit in replay(result, result.best.config))
+
+    fetched, key = RunFolder(tmp_path / "third" / RUN), RunKey.from_env(os.environ)
+    with pytest.raises(RunError, match="is not signed with this key for run 'lost'"):
+        fetch_record(fetched, str(storage), RunKey(b"0" * 32))
+    assert key is not None
+    fetch_record(fetched, str(storage), key)
+    assert fetched.events()[-1] == result.folder.events()[-1]
