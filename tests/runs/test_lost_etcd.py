@@ -30,25 +30,46 @@ def test_an_etcd_that_is_lost_with_its_disk_is_restored(project: Path, tmp_path:
     (project / "lost.yaml").write_text(f"{RECIPE.replace('12', '6')}checkpoints: {tmp_path / 'storage'}\n")
     (project / "slowly").touch()
     (port,), storage = free_ports(1), tmp_path / "storage" / RUN
-    first, second, of_host = (str(tmp_path / name) for name in ("first", "second", "host"))
+    first, home = str(tmp_path / "first"), str(tmp_path / "home")
     serve = ["etcd", RUN, "--port", str(port), "--home"]
-    take_part = ["host", str(project / "lost.yaml"), "--run-id", RUN, "--home", of_host]
+    take_part = [
+        "host",
+        str(project / "lost.yaml"),
+        "--run-id",
+        RUN,
+        "--home",
+        home,
+        "--etcd",
+        f"127.0.0.1:{port}",
+    ]
     with cerebro(tmp_path / "first.log", *serve, first) as etcd:
         wait_for(lambda: "serves on" in (tmp_path / "first.log").read_text(), "the etcd")
-        with cerebro(tmp_path / "host.log", *take_part, "--etcd", f"127.0.0.1:{port}") as host:
+        with cerebro(tmp_path / "host.log", *take_part) as host:
             wait_for(lambda: len([*storage.glob("record/*/*.jsonl")]) > 1, "two parts of the record's copy")
             os.killpg(etcd.pid, signal.SIGKILL)
             etcd.wait()
             shutil.rmtree(first)
-            words = [*serve, second, "--restore", "--storage", str(storage)]
+            words = [*serve, home, "--restore", "--storage", str(storage)]
             with cerebro(tmp_path / "second.log", *words) as restored:
                 (project / "slowly").unlink()
                 assert host.wait(DEADLINE) == 0, (tmp_path / "host.log").read_text()
                 assert restored.wait(DEADLINE) == 0, (tmp_path / "second.log").read_text()
-    result = cerebro_elastic.Run.open(RUN, home=of_host).result
+    result = cerebro_elastic.Run.open(RUN, home=home).result
     assert [row.status for row in result.leaderboard] == ["finished"] * 2
     assert verify(result) == []
     assert all(visit.same for visit in replay(result, result.best.config))
+
+    # The run has ended, and so has its etcd: it goes on when both are started again.
+    cerebro_elastic.Run.open(RUN, home=home).extend(epochs=7)
+    with (
+        cerebro(tmp_path / "again.log", *serve, home) as etcd,
+        cerebro(tmp_path / "host.log", *take_part) as host,
+    ):
+        assert host.wait(DEADLINE) == 0, (tmp_path / "host.log").read_text()
+        assert etcd.wait(DEADLINE) == 0, (tmp_path / "again.log").read_text()
+    result = cerebro_elastic.Run.open(RUN, home=home).result
+    assert [len(row.curve) for row in result.leaderboard] == [7, 7]
+    assert verify(result) == []
 
     fetched, key = RunFolder(tmp_path / "third" / RUN), RunKey.from_env(os.environ)
     with pytest.raises(RunError, match="is not signed with this key for run 'lost'"):

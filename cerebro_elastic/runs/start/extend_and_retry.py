@@ -11,7 +11,8 @@ their last checkpoints or from the start, with the code as it is now:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from cerebro_elastic.registry import users_file
 from cerebro_elastic.runs.attach import live_run, record_in
 from cerebro_elastic.runs.callbacks import RunCallback
 from cerebro_elastic.runs.extension import Wish, extended, failed_configs, retried
+from cerebro_elastic.runs.folder import etcd_folder, known_key
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.launch import Launch
@@ -37,6 +39,7 @@ from cerebro_elastic.runs.start.prepare_run import (
 )
 from cerebro_elastic.runs.start.project import keep_project
 from cerebro_elastic.runs.terminal_view import Watcher
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.system.files import here
 from cerebro_elastic.system.words import counted, option, some_of
@@ -87,15 +90,29 @@ class Terms:
 
 def extend(result: RunResult, wish: Wish, terms: Terms) -> RunResult:
     """``Run.extend``, of a ``result``."""
-    shared, after = result.shared_store, planned(result, wish)
-    if shared is None:
-        check_code(after, result.view.state, terms.agrees)
+    after = planned(result, wish)
+    with etcd_of_hosts(result) as shared:
+        if shared is not None:
+            terms.watcher.say(_text(after.extensions[-1]))
+            with record_in(shared, result.run) as record:
+                extend_in_store(record, after)
+            return terms.leave_to_hosts(result)
+    check_code(after, result.view.state, terms.agrees)
     terms.watcher.say(_text(after.extensions[-1]))
-    if shared is None:
-        return terms.go_on(result, after)
-    with record_in(shared, result.run) as record:
-        extend_in_store(record, after)
-    return terms.leave_to_hosts(result)
+    return terms.go_on(result, after)
+
+
+@contextmanager
+def etcd_of_hosts(result: RunResult) -> Iterator[StoreSettings | None]:
+    """In the block: the etcd that hosts of the run share; ``None`` if the run has one of its own. If its data
+    are in this home (``cerebro etcd``, ``torchx run``) it is served for the block."""
+    home = result.folder.path.parent
+    data = etcd_folder(result.run, home) / "data"
+    if result.shared_store is not None or result.folder.etcd.exists() or not data.exists():
+        yield result.shared_store
+        return
+    with EmbeddedEtcd(data, known_key(result.run, home)) as etcd:
+        yield etcd.settings
 
 
 def planned(result: RunResult, wish: Wish) -> Spec:
@@ -139,19 +156,20 @@ def retry(run: Run, configs: Sequence[str], by: str, terms: Terms) -> RunResult:
         watcher.say(f"{_listed(names)} will be tried again: run {run.id!r} goes on with them")
         return run.result
     result = run.result
-    spec, state, shared, ended = result.spec, result.view.state, result.shared_store, result.ended
+    spec, state, ended = result.spec, result.view.state, result.ended
     names = failed_configs(run.id, state, configs)
     after = planned_retry(result, names, by) if ended else spec
     # Those that an extension lets go on do so by themselves.
     extension = after.extensions[-1] if after.extensions else None
     resumed = [name for name in names if not may_go_on(state.configs[name], extension)]
-    if shared is None:
-        check_code(after, state, terms.agrees, resumed)
+    with etcd_of_hosts(result) as shared:
+        if shared is not None:
+            watcher.say(f"{_listed(names)} will be tried again")
+            _write_for_hosts(result, after, shared, resumed, by, watcher)
+            return terms.leave_to_hosts(result)
+    check_code(after, state, terms.agrees, resumed)
     watcher.say(f"{_listed(names)} will be tried again")
-    if shared is None:
-        return terms.go_on(result, after if ended else None, resumed, by)
-    _write_for_hosts(result, after, shared, resumed, by, watcher)
-    return terms.leave_to_hosts(result)
+    return terms.go_on(result, after if ended else None, resumed, by)
 
 
 def planned_retry(result: RunResult, names: Sequence[str], by: str) -> Spec:

@@ -286,7 +286,8 @@ def _open(record: Record, spec: Spec, journal: Journal) -> bool:
     if journal and record.spec() is None:
         raise RunError(
             f"run {record.keys.run!r} has begun, but in another store than this, which does not know it: "
-            f"give the {option('etcd')} with which it was started, or start it anew with "
+            f"give the {option('etcd')} with which it was started; if that is lost, `cerebro etcd "
+            f"{record.keys.run} --restore` begins another; or start the run anew with "
             f"{option('fresh', 'fresh=True')}"
         )
     begins, known = OperatorLedger(record).open_run(spec), record.spec()
