@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from cerebro_elastic.cli.options import echo
+from cerebro_elastic.errors import did_you_mean
 from cerebro_elastic.system.version import __version__
 
 _MODULES = {
@@ -99,6 +100,11 @@ class _Group(_PlainFlags, TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = _Commands()
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in self.commands and not args[0].startswith("-"):
+            ctx.fail(f"there is no command {args[0]!r}; {did_you_mean(args[0], self.commands)}")
+        return super().resolve_command(ctx, args)
 
 
 app = typer.Typer(

@@ -181,6 +181,7 @@ def show_outcome(result: RunResult) -> None:
 def _config_json(config: Config, best: float | None) -> ConfigJson:
     return {
         "status": config.status,
+        "hparams": dict(config.hparams),
         "epoch": config.epoch,
         "visited": list(config.visited),
         "metrics": dict(config.metrics),

@@ -56,6 +56,8 @@ class ConfigJson(TypedDict):
 
     status: str
     """`live`, `finished`, `stopped` or `failed`."""
+    hparams: Mapping[str, Any]
+    """Its hyper-parameters."""
     epoch: int
     """How many full epochs are behind it."""
     visited: list[int]

@@ -285,7 +285,9 @@ class RunResult:
         if config == "best":
             return self.best
         if config not in self.configs:
-            raise RunError(f"run {self.run!r} has no config {config!r}; {did_you_mean(config, self.configs)}")
+            raise RunError(
+                f"run {self.run!r} has no config {config!r}; {did_you_mean(config, ['best', *self.configs])}"
+            )
         return self.configs[config]
 
     def training(self, config: str) -> ConfigResult:

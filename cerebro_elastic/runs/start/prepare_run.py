@@ -62,7 +62,8 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
         recipe,
         f"run {folder.run!r} exists with",
         f"go on with the old recipe, choose another id with {option('run-id')}, or start anew with "
-        f"{option('fresh', 'fresh=True')}",
+        f"{option('fresh', 'fresh=True')}, which deletes the results and checkpoints of this run. (More "
+        f"epochs, configs or budget: `cerebro extend {folder.run}`)",
     )
     return spec
 
