@@ -28,7 +28,7 @@ def explain_error(error: BaseException, root: Path) -> str:
     Errors of this package explain themselves: they come without frames."""
     if isinstance(error, CerebroError):
         return str(error)
-    text = _message(error)
+    text = message_of(error)
     if text == "EOF when reading a line" or type(error).__name__ == "BdbQuit":
         text = f"{text} (nobody can type here: remove breakpoint() and input() from the code)"
     cause = error.__cause__
@@ -46,11 +46,12 @@ def explain_error(error: BaseException, root: Path) -> str:
     if named and named[-1][0] is None and (name := _name_in_library(Path(raised[-1].filename))) is not None:
         frames.append(f"\n  {name}:{raised[-1].lineno} in {raised[-1].name}: {raised[-1].line}")
     notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()) if not note.startswith(_RULE))
-    source = f"\nraised from {type(cause).__name__}: {_message(cause)}" if cause is not None else ""
+    source = f"\nraised from {type(cause).__name__}: {message_of(cause)}" if cause is not None else ""
     return f"{type(error).__name__}: {text}{source}{notes}{''.join(frames)}"
 
 
-def _message(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
+    """What the error says, also if a user's class says nothing, or fails to."""
     try:
         return _COLOURS.sub("", str(error)) or "without a message"
     except Exception as exc:  # a user's exception may have a __str__ that fails

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
 from cerebro_elastic.errors import CerebroError, DamagedData, DataError, DiskFull, GroupBroken, StorageError
-from cerebro_elastic.system.explanations import explain_error_with_frames
+from cerebro_elastic.system.explanations import explain_error_with_frames, message_of
 from cerebro_elastic.system.files import is_full
 
 
@@ -55,14 +55,14 @@ def _kind(error: BaseException) -> FailureKind:
     if _is_worker_lost(error):
         return FailureKind.CRASH
     if isinstance(error, RuntimeError) and (
-        type(error).__name__ == "OutOfMemoryError" or any(sign in str(error) for sign in _NO_MEMORY)
+        type(error).__name__ == "OutOfMemoryError" or any(sign in message_of(error) for sign in _NO_MEMORY)
     ):
         return FailureKind.OUT_OF_MEMORY
     return next((kind for raised, kind in _KINDS.items() if isinstance(error, raised)), FailureKind.EXCEPTION)
 
 
 def _is_worker_lost(error: BaseException) -> bool:
-    return isinstance(error, RuntimeError) and _WORKER_LOST.search(str(error)) is not None
+    return isinstance(error, RuntimeError) and _WORKER_LOST.search(message_of(error)) is not None
 
 
 def _place(error: BaseException) -> str:

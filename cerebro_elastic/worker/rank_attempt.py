@@ -18,6 +18,7 @@ from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import GroupBroken, RanksApart, RankUnreachable
 from cerebro_elastic.store.ledger.nodes import NodeLedger
 from cerebro_elastic.system import devices
+from cerebro_elastic.system.explanations import message_of
 from cerebro_elastic.system.files import here
 from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.task import Stopped
@@ -127,7 +128,12 @@ class RankAttempt:
             self._give_up(error)
         except GroupBroken as error:
             self._await_reason(error)
-        except (Exception, SystemExit, Stopped) as error:  # whatever the user's code raises
+        except (
+            Exception,
+            SystemExit,
+            KeyboardInterrupt,
+            Stopped,
+        ) as error:  # whatever the user's code raises
             self._give_up(error)
         else:
             if isinstance(result, TrainedUnit):
@@ -256,7 +262,7 @@ class RankAttempt:
         context = self._context
         if context.leaving.asked:
             context.metrics.ended(self.attempt, Outcome.GIVEN_UP)
-            self._log.warning("given up", why=f"{type(error).__name__}: {error}")
+            self._log.warning("given up", why=f"{type(error).__name__}: {message_of(error)}")
             self._announce_leaving()
             context.ledger.give_up(self.attempt)
         else:

@@ -17,7 +17,16 @@ from cerebro_elastic.errors import (
     DiskFull,
     StorageError,
 )
+from cerebro_elastic.system.explanations import message_of
 from cerebro_elastic.worker.failure import failure_of
+
+
+class Speechless(RuntimeError):
+    def __str__(self) -> str:
+        raise AttributeError("code")
+
+    __repr__ = RuntimeError.__repr__
+
 
 KINDS = [
     (StorageError("away"), FailureKind.STORAGE),
@@ -33,6 +42,7 @@ KINDS = [
     (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), FailureKind.CRASH),
     (RuntimeError("DataLoader worker (pid(s) 7, 8) exited unexpectedly"), FailureKind.CRASH),
     (RuntimeError("of the user's own"), FailureKind.EXCEPTION),
+    (Speechless(), FailureKind.EXCEPTION),
 ]
 
 
@@ -43,7 +53,7 @@ def test_each_exception_has_its_kind(error: Exception, kind: FailureKind) -> Non
     lasting = kind in (FailureKind.STORAGE, FailureKind.DISK_FULL)
     assert failure.kind.lasting == lasting
     assert failure.kind.of_node == (lasting or kind is FailureKind.DAMAGED_DATA)
-    assert str(error) in failure.story
+    assert message_of(error) in failure.story
 
 
 def place(function: Callable[[], object]) -> str:
