@@ -156,7 +156,7 @@ def as_column(name: str, column: Any) -> NDArray[Any] | Varying:
         return _without_mask(column)
     is_object = isinstance(column, np.ndarray) and column.dtype == object and column.ndim == 1
     if not (is_object or isinstance(column, list | tuple)):
-        return np.asarray(column)
+        return _array(name, column)
     if any(isinstance(value, bytes | bytearray | memoryview) for value in column):
         return encoded(column, name)
     if any(hasattr(value, "__len__") and not isinstance(value, str) for value in column):
@@ -169,6 +169,25 @@ def as_column(name: str, column: Any) -> NDArray[Any] | Varying:
     if len({isinstance(value, str) for value in column}) > 1:  # numpy would make all of them text
         return np.array([None if _is_missing(value) else value for value in column], object)
     return np.asarray(column)
+
+
+def _array(name: str, column: Any) -> NDArray[Any]:
+    """The array that the user's object is, or can be made of."""
+    try:
+        array, why = np.asarray(column), ""
+    except (
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:  # of torch: sparse, nested, bfloat16, with a gradient
+        array, why = np.empty((), object), f" ({error})"
+    if array.ndim == 0 and array.dtype == object:
+        kind = f"{type(column).__module__}.{type(column).__qualname__}"
+        raise DataError(
+            f"column {name!r} is a {kind}, which is no array{why}: give an array or a plain tensor, such as "
+            "`x.toarray()`, `x.to_dense()`, `x.detach().float()`, or `list(x)`"
+        )
+    return array
 
 
 def _without_mask(column: Any) -> NDArray[Any]:

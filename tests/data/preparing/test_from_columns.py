@@ -15,7 +15,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+import torch
 from fsspec.implementations.memory import MemoryFileSystem
+from scipy.sparse import eye_array
 
 from cerebro_elastic.data.manifest import Manifest, Split, read_manifest
 from cerebro_elastic.data.reading.batches import batches
@@ -249,6 +251,16 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "date": (lambda: {"x": np.array(["2020"], "M8[D]")}, {}, "dtype datetime64"),
     "long double": (lambda: {"x": np.ones(2, np.longdouble)}, {}, "dtype"),
     "scalar": (lambda: {"x": 1.0}, {}, "single number"),
+    "sparse": (
+        lambda: {"x": eye_array(3)},
+        {},
+        r"'x' is a scipy\.sparse\..*which is no array: give an array",
+    ),
+    "with a gradient": (
+        lambda: {"x": torch.ones(3, requires_grad=True)},
+        {},
+        r"which is no array \(Can't call numpy",
+    ),
     "no values": (lambda: {"x": np.ones((4, 0))}, {}, "hold no values"),
     "no rows": (lambda: {"x": X[:0]}, {}, "no rows"),
     "no column": (dict, {}, "no column"),
