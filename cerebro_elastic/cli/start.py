@@ -156,10 +156,10 @@ def extend(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Let a run that has ended go on, as if it had been that long from the start.
+    """Let a run that has ended go on, for more epochs, configs or budget.
 
-    It is refused where a training or the search depends on the number of epochs, with the names of what does.
-    Ctrl-C stops the run cleanly; `cerebro run` with its recipe continues it.
+    Each config goes on from its last checkpoint, as a resumed fit does: its first epochs were made for the
+    length of before. Ctrl-C stops the run cleanly; `cerebro run` with its recipe continues it.
 
     Example: cerebro extend digits --epochs 20 --top 3
     """

@@ -34,7 +34,6 @@ from cerebro_elastic.training.task import ModelValues as ModelValues
 from cerebro_elastic.training.task import Observe as Observe
 from cerebro_elastic.training.task import OrdinaryFit as OrdinaryFit
 from cerebro_elastic.training.task import ReadsFiles as ReadsFiles
-from cerebro_elastic.training.task import ReadsLength as ReadsLength
 from cerebro_elastic.training.task import SetsThreads as SetsThreads
 from cerebro_elastic.training.task import Stopped as Stopped
 from cerebro_elastic.training.task import SupportsCheck as SupportsCheck

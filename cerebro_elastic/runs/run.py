@@ -151,7 +151,10 @@ class Run(ControlledRun):
         callbacks: Sequence[RunCallback] = (),
         watcher: Watcher | None = None,
     ) -> RunResult:
-        """Let a run that has ended go on, as if it had been that long from the start.
+        """Let a run that has ended go on, for more epochs, configs or budget.
+
+        Each config goes on from its last checkpoint, as a resumed fit does: what a training has made of the
+        number of epochs, such as a schedule, stays as its state has it.
 
         A run with an etcd of its own goes on in this process, as by ``run``. One of a shared etcd goes on as
         soon as its hosts are started again, each with the same command as before.
@@ -173,8 +176,8 @@ class Run(ControlledRun):
             The run's result; of a shared etcd, the run as it is now.
 
         Raises:
-            RunError: The run has not ended, its code has changed, or a training or the search depends on the
-                number of epochs: the message names what, and what would have been different.
+            RunError: The run has not ended, its code has changed, the search depends on the number of epochs,
+                or a checkpoint is gone.
 
         Example:
             >>> short = run("sweep.yaml", run_id="short", epochs=1)

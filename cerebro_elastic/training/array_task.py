@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from cerebro_elastic import checkpoint
@@ -19,9 +18,8 @@ from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.system.process_settings import AsSetUp, Setting, borrowed
 from cerebro_elastic.training import job_batches
-from cerebro_elastic.training.equality import value_differences
 from cerebro_elastic.training.generators import Generators, generators
-from cerebro_elastic.training.hparams import BUDGET, Taker, Takers, budget_of
+from cerebro_elastic.training.hparams import BUDGET, Taker, Takers
 from cerebro_elastic.training.metrics import not_finite
 from cerebro_elastic.training.spoiled import spoiling
 from cerebro_elastic.training.task import ModelValues, Stopped, UnitJob, UnitResult
@@ -183,22 +181,6 @@ class ArrayTask(ABC):
             learner = self._begun(job)
             metrics = self._measured(learner, job, [job.partition], "test")
             return ModelValues(metrics, self._alone(learner, job))
-
-    def length_readers(self, jobs: Sequence[UnitJob], rows: Sequence[int], epochs: int) -> Sequence[str]:
-        """What of ``describe`` differs, if a function takes ``epochs`` or ``steps``."""
-        names = {role: budget_of(function) for role, (function, _) in self._takers.functions.items()}
-        taken = [f"{role} takes {' and '.join(each)}" for role, each in names.items() if each]
-        if not taken:
-            return ()
-        before = replace(jobs[0], rows=tuple(rows))
-        with self._borrowed():
-            short, long = (self.describe(job) for job in (before, replace(before, epochs=epochs)))
-        return [f"{', '.join(taken)}: {text}" for text in value_differences(short, long)]
-
-    def describe(self, job: UnitJob) -> Mapping[str, Mapping[str, Any]]:
-        """What the functions make of a config's values, by owner and name: plain values, arrays, and
-        programs as bytes. What is not in it must not depend on the length of training."""
-        return {"task": {name: self.values(job)[name] for name in BUDGET}}
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -57,27 +57,3 @@ def _tensors_equal(one: Any, other: Any, torch: Any) -> bool:
         return False
     bits = (each.detach().resolve_conj().resolve_neg().contiguous().reshape(-1) for each in (one, other))
     return bool(torch.equal(*(each.view(torch.uint8) for each in bits)))
-
-
-def value_differences(
-    short: Mapping[str, Mapping[str, Any]], long: Mapping[str, Mapping[str, Any]]
-) -> Iterator[str]:
-    """A sentence for each value that differs, without a full stop. Values are given by owner and name. What
-    cannot be compared counts as different."""
-    for owner in dict.fromkeys((*short, *long)):
-        was, now = short.get(owner, {}), long.get(owner, {})
-        for name in sorted({*was, *now}):
-            before, after = was.get(name), now.get(name)
-            if name not in was or name not in now or not values_equal(before, after):
-                plain = is_plain(before) and is_plain(after)
-                values = f" is {before!r}, it would be {after!r}" if plain else " would be another"
-                yield f"{owner}.{name}{values}"
-
-
-def is_plain(value: Any) -> bool:
-    """Whether ``repr`` shows all of a value."""
-    if isinstance(value, list | tuple):
-        return all(map(is_plain, value))
-    if isinstance(value, Mapping):
-        return all(map(is_plain, value.values()))
-    return value is None or isinstance(value, bool | int | float | str)

@@ -14,21 +14,16 @@ that both return are averaged over the ranks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import nn
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training import job_batches, prefix_content
-from cerebro_elastic.training.equality import is_plain, value_differences
 from cerebro_elastic.training.function_unit import FunctionUnit, begun
-from cerebro_elastic.training.generators import rng
 from cerebro_elastic.training.parallel.base import Parts, make_parallelism
 from cerebro_elastic.training.passes import check_per_row, refused_by
 from cerebro_elastic.training.task import (
@@ -116,29 +111,6 @@ class FunctionTask(Observed):
                 not_finite=unit.not_finite(row, state) if whole else None,
             )
 
-    def length_readers(self, jobs: Sequence[UnitJob], rows: Sequence[int], epochs: int) -> Sequence[str]:
-        """``model_fn`` makes the same for either number of epochs, or takes neither ``epochs`` nor
-        ``steps``."""
-        names = self._user.takes_length
-        if not names:
-            return ()
-        before = replace(jobs[0], rows=tuple(rows))
-        short, long = (self._described(job) for job in (before, replace(before, epochs=epochs)))
-        taken = f"{self._section.model_fn} takes {' and '.join(names)}"
-        return [f"{taken}: {text}" for text in value_differences(short, long)]
-
-    def _described(self, job: UnitJob) -> dict[str, dict[str, Any]]:
-        """What ``model_fn`` makes, by owner and name."""
-        rng.seed_all(job.seed)
-        with self._user.files.borrowed():
-            parts = self._user.make_parts(job.hparams, job_batches.budget(job))
-        groups = enumerate(parts.optimizer.param_groups)
-        return {
-            type(parts.scheduler).__name__: _scheduler_values(parts.scheduler),
-            **{f"parameter group {at}": {**group, "params": None} for at, group in groups},
-            "model": _model_values(parts.model),
-        }
-
     def ordinary_fit(self, jobs: Sequence[UnitJob], observe: Observe) -> OrdinaryFit:
         """Train all units with one model."""
         rows: list[MetricRow] = []
@@ -206,18 +178,3 @@ made = {name}(**{arguments})
 model = made[0] if isinstance(made, tuple) else made
 model.load_state_dict(load_file("MODEL"))
 """
-
-
-def _scheduler_values(scheduler: Any) -> dict[str, Any]:
-    """A scheduler's attributes, and functions that it may compute with."""
-    hidden = ("optimizer", "last_epoch")
-    attributes = vars(scheduler) if scheduler is not None else {}
-    return {name: v for name, v in attributes.items() if name not in hidden and not name.startswith("_")}
-
-
-def _model_values(model: nn.Module) -> dict[str, Any]:
-    values: dict[str, Any] = dict(model.state_dict())
-    for path, module in model.named_modules():
-        own = ((name, value) for name, value in vars(module).items() if not name.startswith("_"))
-        values |= {f"{path}.{name}".lstrip("."): value for name, value in own if is_plain(value)}
-    return values

@@ -27,12 +27,6 @@ BUDGET = frozenset({"epochs", "steps"})
 them."""
 
 
-def budget_of(function: Callable[..., Any]) -> list[str]:
-    """The parts of ``BUDGET`` that a function takes."""
-    names = arguments.accepted(function)
-    return sorted(BUDGET if names is None else BUDGET & names)
-
-
 @dataclass(frozen=True)
 class Takers:
     """Which hyper-parameters the user's functions take: each gets those of its parameters' names."""

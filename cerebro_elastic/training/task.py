@@ -287,24 +287,6 @@ class WatchesValidation(Protocol):
         """Why a config cannot be validated by units of their own; ``None`` if it can."""
 
 
-@runtime_checkable
-class ReadsLength(Protocol):
-    """A task that can say whether a config's training depends on its number of epochs. Runs of another are
-    not extended."""
-
-    def length_readers(self, jobs: Sequence[UnitJob], rows: Sequence[int], epochs: int) -> Sequence[str]:
-        """What would have been different so far if the config had had more epochs from the start, by name.
-
-        Args:
-            jobs: The units of the config's first epoch, on a few rows each.
-            rows: The rows of each partition of the whole data.
-            epochs: The greater number of epochs.
-
-        Returns:
-            A sentence for each, without a full stop; none if nothing depends on the number.
-        """
-
-
 @dataclass(frozen=True)
 class ModelValues:
     """What a model has reached on a test set."""

@@ -17,7 +17,7 @@ from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.registry import import_object, is_reference
 from cerebro_elastic.system import arguments
-from cerebro_elastic.training.hparams import BUDGET, Taker, Takers, budget_of
+from cerebro_elastic.training.hparams import BUDGET, Taker, Takers
 from cerebro_elastic.training.parallel.base import Parts
 from cerebro_elastic.training.parallel.construct import optimizers_on
 from cerebro_elastic.training.passes import BatchMean, accuracy
@@ -90,11 +90,6 @@ class UserFunctions:
 
     def model_arguments(self, hparams: HParams, context: Mapping[str, Any]) -> dict[str, Any]:
         return arguments.select(self._model_fn, {**self._section.args, **hparams, **context})
-
-    @property
-    def takes_length(self) -> tuple[str, ...]:
-        """The arguments of ``BUDGET`` that ``model_fn`` takes."""
-        return tuple(budget_of(self._model_fn))
 
     def prepared(self, batches: Iterable[Any], hparams: HParams) -> Iterator[Any]:
         """Apply ``input_fn``, if there is one, to batches of the loader."""

@@ -213,11 +213,6 @@ class _Compiled:
     def __call__(self, tree: Any, batch: Any, key: Any, fractions: Mapping[str, float]) -> Any:
         return self._tried(lambda call, *arguments: call(*arguments), tree, batch, key, fractions)
 
-    def text(self, tree: Any, batch: Any, key: Any, fractions: Mapping[str, float]) -> str:
-        """The compiled function as text."""
-        lower = self._tried(lambda call, *arguments: call.lower(*arguments), tree, batch, key, fractions)
-        return str(lower.as_text())
-
     def _tried(self, use: Callable[..., Any], tree: Any, batch: Any, key: Any, fractions: Any) -> Any:
         """Whether a function needs numbers depends on the shapes alone, not on earlier units."""
         shapes = self._need_numbers and _shapes(batch)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from enum import Enum
 from functools import cached_property, partial
 from pathlib import Path
@@ -28,7 +27,6 @@ from cerebro_elastic.extending.tasks import (
     UnitJob,
     as_found,
     generators,
-    job_batches,
     process_settings,
     select_arguments,
 )
@@ -95,16 +93,6 @@ class JaxTask(ArrayTask):
     def learner(self, job: UnitJob) -> JaxLearner:
         program, structure, tree = self._prepared(job)
         return JaxLearner(program, structure, tree, fractions_of(self._used_values(job)), job)
-
-    def describe(self, job: UnitJob) -> Mapping[str, Mapping[str, Any]]:
-        """The first state, and the compiled functions as text."""
-        fractions = fractions_of(self._used_values(job))
-        program, structure, tree = self._prepared(replace(job, state=None))
-        batch = next(job_batches.natural_batches(job, [job.partition]))
-        texts = {"step_fn": program.step.text(tree, batch, jax.random.key(0), fractions).encode()}
-        if self.evaluates:
-            texts["eval_fn"] = program.evaluate.text(tree, batch, None, fractions).encode()
-        return {"init_fn": structure.dump(tree)[0], "program": texts, "values": fractions}
 
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:
         """All arrays by path, the optimizer's included."""

@@ -245,22 +245,6 @@ class TrainedModel:
         finally:
             del optimizer.finalize_variable_values
 
-    def described(self) -> dict[str, dict[str, Any]]:
-        """Model and optimizer as ``model_fn`` has made them: the configuration of model and optimizer, and
-        all values, by path."""
-        compiled = _paths(_own_config(self.model.get_compile_config))
-        return {
-            "model": {**_paths(_own_config(self.model.get_config)), **_arrays(_named(self.model.variables))},
-            "optimizer": _paths(_own_config(self.model.optimizer.get_config)),
-            "compile": {path: value for path, value in compiled.items() if not path.startswith("optimizer")},
-        }
-
-    @property
-    def averages(self) -> bool:
-        """Whether a ``fit`` ends with averaged weights."""
-        optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
-        return bool(getattr(optimizer, "use_ema", False))
-
     def metrics(self) -> dict[str, Any]:
         return _arrays(_named(self.model.metrics_variables))
 
@@ -282,21 +266,6 @@ def _inner(optimizer: Any) -> list[Any]:
     """The optimizer that scales losses around another holds that one."""
     inner = getattr(optimizer, "inner_optimizer", None)
     return [] if inner is None else [inner]
-
-
-def _own_config(get_config: Callable[[], Any]) -> Any:
-    """The configuration of a part of Keras. A part without one counts as different from any other."""
-    try:
-        return get_config() or {}
-    except (NotImplementedError, TypeError, ValueError):
-        return {"get_config": object()}
-
-
-def _paths(tree: Any, path: str = "") -> dict[str, Any]:
-    """The leaves of nested dicts by path."""
-    if not isinstance(tree, Mapping) or not tree:
-        return {path: tree}
-    return {p: v for key, item in tree.items() for p, v in _paths(item, f"{path}.{key}".lstrip(".")).items()}
 
 
 def _named(variables: Any) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,14 +74,6 @@ class KerasTask(ArrayTask):
         from cerebro_keras.learner import KerasLearner
 
         return KerasLearner(self._model(job), self._callbacks(), job)
-
-    def length_readers(self, jobs: Sequence[UnitJob], rows: Sequence[int], epochs: int) -> Sequence[str]:
-        averaged = ["the optimizer has use_ema, by which a fit ends with averaged weights"]
-        others = super().length_readers(jobs, rows, epochs)
-        return [*others, *averaged] if self._make_model(jobs[0]).averages else others
-
-    def describe(self, job: UnitJob) -> Mapping[str, Mapping[str, Any]]:
-        return self._make_model(job).described()
 
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:
         """The model's variables, in the model's order."""

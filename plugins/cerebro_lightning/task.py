@@ -52,7 +52,7 @@ from cerebro_lightning.trainer_settings import (
     make_callbacks,
     make_trainer,
 )
-from cerebro_lightning.watched import acts_at_end, observed, ordinary_fit, readers
+from cerebro_lightning.watched import observed, ordinary_fit
 
 _CPU = torch.device("cpu")
 
@@ -211,21 +211,6 @@ class LightningTask:
             jobs, prefix_of = self._with_prefix(jobs)
             with prefix_of(module):
                 return ordinary_fit(module, self._section.trainer, self._callbacks(), jobs, observe)
-
-    def length_readers(self, jobs: Sequence[UnitJob], rows: Sequence[int], epochs: int) -> Sequence[str]:
-        """Finds them by what the config's code reads in the first epoch, on a few rows, and by what the hooks
-        do at its end."""
-        del rows
-        state, before = None, jobs[0].epochs
-        noted: dict[str, None] = {}
-        for job in jobs:
-            with readers(before, epochs) as of_unit:  # a unit undoes the settings of libraries at its end
-                state = self.train(replace(job, state=state)).state
-            noted.update(dict.fromkeys(of_unit))
-        with self._in_unit():
-            module = self._build(jobs[0].hparams, jobs[0].seed)
-            callbacks = [*self._callbacks(), *(_own_callbacks(module) if self._has_own_callbacks else ())]
-            return [*noted, *acts_at_end(module, callbacks, before)]
 
     def evaluate(self, job: UnitJob) -> UnitResult:
         """Validate the partition outside of the fit, by ``validation_step``, without callbacks."""

@@ -166,13 +166,6 @@ class SklearnTask(ArrayTask):
             estimator.set_params(**{key: value for key, value in settings.items() if _is_setting(value)})
         return EstimatorLearner(estimator, self._section.classes, self._metrics)
 
-    def describe(self, job: UnitJob) -> Mapping[str, Mapping[str, Any]]:
-        return {
-            "estimator": {
-                name: repr(v) for name, v in self._new_estimator(self.values(job)).get_params().items()
-            }
-        }
-
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:
         """The arrays that prediction needs. Objects inside the estimator are left out, and named."""
         del seed

@@ -102,17 +102,6 @@ def _equals_one_from_the_start(result: RunResult, config: str, folder: Path) -> 
     assert head.digest == row.checkpoint.digest
 
 
-def test_code_that_reads_the_length_is_named_and_nothing_is_changed(finished: RunResult) -> None:
-    spec = finished.folder.spec.read_bytes()
-    with pytest.raises(RunError) as refused:
-        Run(finished.folder).extend(epochs=4)
-    assert "cannot be extended to 4 epochs" in str(refused.value)
-    assert "c0000: a_net:Net.configure_optimizers reads trainer.estimated_stepping_batches" in str(
-        refused.value
-    )
-    assert finished.folder.spec.read_bytes() == spec
-
-
 WRONG = {
     "nothing": (Wish(), "say by how much"),
     "fewer": (Wish(epochs=1), "configs have 2 epochs already"),

@@ -22,7 +22,7 @@ from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.reusable import explain, read_reusable, why_nothing
-from cerebro_elastic.runs.start import more_epochs, reuse
+from cerebro_elastic.runs.start import reuse
 from cerebro_elastic.runs.start.launch import Launch
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.runs.terminal_view import Watcher
@@ -75,12 +75,9 @@ def test_an_unchanged_recipe_trains_nothing_and_gives_the_same(home: Path, first
     assert {visit.reused for visit in third.view.log} == {"recorded"}, "who has trained them stays known"
 
 
-def test_only_a_new_point_and_new_epochs_are_trained(
-    home: Path, first: RunResult, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(more_epochs, "call", lambda _module, _what, request: more_epochs.check_here(request))
-    more = record(home, "more", reuse=True, epochs=3, search={"space": {"lr": [0.2, 0.1, 0.01]}})
-    assert len(more.view.trained) == 6 + 2 * 2
+def test_only_a_new_point_is_trained(home: Path, first: RunResult) -> None:
+    more = record(home, "more", reuse=True, search={"space": {"lr": [0.2, 0.1, 0.01]}})
+    assert len(more.view.trained) == 4
     before = content(first)
     for hparams, (_, curve, digests) in before.items():
         assert content(more)[hparams][1][:2] == curve
@@ -89,9 +86,9 @@ def test_only_a_new_point_and_new_epochs_are_trained(
     assert all(visit.same for visit in replay(more))
     configs = explain(more).configs
     assert [(c.reused, c.trained, c.runs) for c in configs] == [
-        (0, 6, ()),
-        (4, 2, ("recorded",)),
-        (4, 2, ("recorded",)),
+        (0, 4, ()),
+        (4, 0, ("recorded",)),
+        (4, 0, ("recorded",)),
     ]
     assert "hyper-parameters" in configs[0].why
 
@@ -166,11 +163,7 @@ def test_what_cannot_be_read_or_checked_is_trained_again(home: Path, monkeypatch
     def fails(*_: object) -> None:
         raise StorageError("no answer")
 
-    monkeypatch.setattr(more_epochs, "call", fails)
-    assert found(home, epochs=3) == (
-        0,
-        "epochs: 2, now 3, and whether the training depends on it cannot be seen: no answer",
-    )
+    assert found(home, epochs=3) == (0, "epochs: 2 -> 3")
     monkeypatch.setattr(checkpoint, "adopt", fails)
     assert found(home) == (0, "c0000: no answer; c0001: no answer")
 

@@ -27,9 +27,9 @@ from cerebro_elastic.runs.callbacks import RunCallback
 from cerebro_elastic.runs.extension import Wish, extended, failed_configs, retried
 from cerebro_elastic.runs.folder import etcd_folder, known_key
 from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.start.heads import check_heads
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.launch import Launch
-from cerebro_elastic.runs.start.more_epochs import check_lengths
 from cerebro_elastic.runs.start.prepare_run import (
     agreement,
     check_code,
@@ -126,8 +126,7 @@ def planned(result: RunResult, wish: Wish) -> Spec:
     after = extended(result, wish)
     _refuse_past_deadline(after, "give one that is to come as well")
     configs = result.view.state.configs
-    going_on = {name: configs[name] for name in after.extensions[-1].configs}
-    check_lengths(result.spec, going_on, after.plan.epochs)
+    check_heads(result.run, [configs[name] for name in after.extensions[-1].configs])
     return after
 
 
@@ -145,7 +144,10 @@ def _text(extension: Extension) -> str:
     configs = list(extension.configs)
     more = ", ".join(f"{key}: {value} before" for key, value in extension.recipe_before.items())
     shown = f" ({some_of(configs, 8)})" if configs else ""
-    return f"extending the run; {more or 'same recipe'}; {counted(len(configs), 'config')} to go on{shown}"
+    longer = "epochs" in extension.recipe_before
+    resumed = ", as a resumed fit does: a schedule over the former epochs stays one" if longer else ""
+    going_on = f"{counted(len(configs), 'config')} to go on{shown}{resumed}"
+    return f"extending the run; {more or 'same recipe'}; {going_on}"
 
 
 def retry(run: Run, configs: Sequence[str], by: str, terms: Terms) -> RunResult:
@@ -178,8 +180,7 @@ def planned_retry(result: RunResult, names: Sequence[str], by: str) -> Spec:
     state = result.view.state
     after = retried(result.spec, state, names, by)
     _refuse_past_deadline(after, "extend the run first by one that is to come")
-    begun = {name: state.configs[name] for name in names if state.configs[name].head is not None}
-    check_lengths(result.spec, begun, after.plan.epochs)
+    check_heads(result.run, [state.configs[name] for name in names])
     return after
 
 

@@ -50,7 +50,6 @@ from cerebro_elastic.runs.from_recipe import first_hparams
 from cerebro_elastic.runs.results import record_chain
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.reusable import read_reusable, write_reusable
-from cerebro_elastic.runs.start.more_epochs import length_readers
 from cerebro_elastic.runs.start.project import Project, read_project
 from cerebro_elastic.runs.versions import of_units
 from cerebro_elastic.system import files
@@ -63,7 +62,7 @@ Reuse: TypeAlias = bool | str | Path
 """Whether a run takes over what earlier runs of its home have made; or the one run to take it from."""
 
 _FREE = {
-    *("name", "search", "objective", "epochs", "repeats", "validation.early_stop", "keep", "nodes"),
+    *("name", "search", "objective", "repeats", "validation.early_stop", "keep", "nodes"),
     *("gang", "parallelism", "etcd", "checkpoints"),
     *("scheduler", "replicas", "fetch", "progress", "loggers", "check", "limits.tries", "limits.configs"),
     *(
@@ -74,8 +73,8 @@ _FREE = {
         "node.batch_cache_bytes",
     ),
 }
-"""The keys of a recipe that no unit's result depends on, apart from what is compared for each visit: its
-strategy, and the number of epochs. A key that is not here counts."""
+"""The keys of a recipe that no unit's result depends on, apart from its strategy, which is compared for each
+visit. A key that is not here counts."""
 VARIABLE = "CEREBRO_REUSE"
 """The environment variable by which runs take over what earlier ones have made, if it is ``on``."""
 _AT_ONCE = 100
@@ -210,7 +209,11 @@ class _Search:
 
     def _chain(self, result: RunResult, config: Config, moved: Mapping[str, str]) -> _Chain | None:
         plan, start = self.spec.plan, born(config)
-        made = [visit for visit in _of_this_code(result, config) if visit.unit.epoch < plan.epochs]
+
+        def of_this_length(visit: Visit) -> bool:
+            return result.spec.epochs_of(config.id, visit.unit.epoch) == plan.epochs
+
+        made = _until(_of_this_code(result, config), of_this_length)
         if not made:
             return None
         visits = [_here(visit, moved) for visit in _until(made, lambda v: v.strategy in plan.strategies)]
@@ -229,8 +232,7 @@ class _Search:
         end = start
         for visit in (visit for step in steps for visit in step):
             end = advance(end, visit, plan)
-        whole = end.status is not Status.LIVE and result.spec.plan.epochs == plan.epochs
-        return _Chain(result, start, tuple(steps), whole)
+        return _Chain(result, start, tuple(steps), end.status is not Status.LIVE)
 
 
 def looks(reuse: Reuse, folder: RunFolder) -> Reuse:
@@ -296,7 +298,7 @@ def find(
         moved = {str(folder.path): str(former.path)} if former is not None and source is former else {}
         chains += search.chains(source, folder.run if moved else source.run, moved)
     if reuse is False:
-        return spec, _offer(spec, recipe, first, _longest(spec, chains))
+        return spec, _offer(spec, recipe, first, _longest(chains))
     if named is not None and not chains:
         found = search.why_not.get(named.run, ())
         reasons = "\n".join(f"  {why}" for why in found) or "  none of these configs was trained in it"
@@ -304,10 +306,7 @@ def find(
             f"nothing of run {named.run!r} may be taken over:\n{reasons}\n"
             f"run without {option('reuse-from', 'reuse')} to train all"
         )
-    longest = _of_this_length(spec, recipe, _longest(spec, chains), search)
-    if longest is None:
-        alike = [chain for chain in chains if chain.run.spec.plan.epochs == spec.plan.epochs]
-        longest = _longest(spec, alike)
+    longest = _longest(chains)
     steps: dict[str, tuple[Visit, ...]] = {}
     with _nothing_left_behind(spec.storage, longest.values()):
         for chain in longest.values():
@@ -349,33 +348,6 @@ def delete_all_but_reused(storage: str, spec: Spec) -> None:
         for name in files.folders(place) if files.exists(place) else ():
             if name not in own:
                 files.remove(place / name)
-
-
-def _of_this_length(
-    spec: Spec, recipe: Recipe, chains: Mapping[str, _Chain], search: _Search
-) -> Mapping[str, _Chain] | None:
-    """The ``chains``, if those that had another number of epochs would have been the same so far with the
-    run's; else ``None``, and the ``search`` notes the reason."""
-    others = {chain.run.spec.plan.epochs for chain in chains.values()} - {spec.plan.epochs}
-    for epochs in sorted(others):
-        of_it = [chain for chain in chains.values() if chain.run.spec.plan.epochs == epochs]
-        shorter, longer = sorted((epochs, spec.plan.epochs))
-        keys = {"search": {"max_epochs": shorter}} if recipe.search.max_epochs is not None else {}
-        configs = [replace(chain.start, head=chain.steps[0][-1].output, epoch=0) for chain in of_it]
-        try:
-            resolved = spec.load_recipe(epochs=shorter, **keys).resolved()
-            short = replace(spec, recipe=resolved, plan=replace(spec.plan, epochs=shorter))
-            readers = [
-                f"the training depends on it: {text}" for text in length_readers(short, configs, longer)
-            ]
-        except CerebroError as error:
-            readers = [f"whether the training depends on it cannot be seen: {error}"]
-        if readers:
-            why = f"epochs: {epochs}, now {spec.plan.epochs}, and {readers[0]}"
-            for run in {chain.run.run for chain in of_it}:
-                search.lacks(run, [c.start for c in of_it if c.run.run == run], why, each=False)
-            return None
-    return chains
 
 
 def _named(reuse: str | Path, folder: RunFolder) -> RunFolder:
@@ -504,11 +476,10 @@ def _first(spec: Spec, recipe: Recipe) -> list[Config] | None:
     ]
 
 
-def _longest(spec: Spec, chains: Sequence[_Chain]) -> dict[str, _Chain]:
-    """The longest chain from where each config begins; of equals one of a run with as many epochs, and the
-    last one."""
+def _longest(chains: Sequence[_Chain]) -> dict[str, _Chain]:
+    """The longest chain from where each config begins; of equals the last one."""
     longest: dict[str, _Chain] = {}
-    for chain in sorted(chains, key=lambda c: (-c.visits, c.run.spec.plan.epochs != spec.plan.epochs)):
+    for chain in sorted(chains, key=lambda chain: -chain.visits):
         longest.setdefault(standing(chain.start), chain)
     return longest
 

@@ -17,7 +17,7 @@ from flax import nnx
 from cerebro_elastic import checkpoint
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.tasks import TaskState
-from cerebro_elastic.testing.task_contract import ROWS, Epoch, TaskContract
+from cerebro_elastic.testing.task_contract import Epoch, TaskContract
 from cerebro_jax.section import JaxSection
 from cerebro_jax.task import JaxTask
 from support.same import assert_same
@@ -151,26 +151,6 @@ def test_a_configs_settings_of_jax_are_refused_and_reach_no_other() -> None:
         task.train(contract.job(0, None, hparams={"lr": 0.1, "width": 7}))
     assert not jax.config.jax_enable_x64
     assert_same(dict(task.train(contract.job(0, None)).state), dict(plain))
-
-
-def scheduled_init(key: Any, steps: int) -> Any:
-    return jax.random.normal(key, (4, min(steps, 3)))
-
-
-def scheduled_step(state: Any, batch: Any, lr: float, steps: int, warm: bool) -> Any:
-    rate = lr if warm else lr / steps
-    return state * (1 - rate), {"loss": (batch[0] @ state).mean()}
-
-
-@pytest.mark.parametrize("warm", [True, False])
-def test_code_that_depends_on_the_length_is_named(warm: bool) -> None:
-    """A function that takes the number of steps may not depend on it."""
-    names = {"init_fn": f"{__name__}:scheduled_init", "step_fn": f"{__name__}:scheduled_step"}
-    task = JaxTask(JaxSection(**names, args={"warm": warm}), HERE)
-    task.check({"lr": 0.1})
-    job = TestFunctions().job(0, None, hparams={"lr": 0.1})
-    taken = "init_fn takes steps, step_fn takes steps: program.step_fn would be another"
-    assert task.length_readers([job], ROWS, 4) == ([] if warm else [taken])
 
 
 def wrong(state: Any, batch: Any) -> Any:

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from cerebro_elastic.extending.tasks import TaskState, job_batches
-from cerebro_elastic.testing.task_contract import ROWS, Epoch, TaskContract
+from cerebro_elastic.testing.task_contract import Epoch, TaskContract
 from cerebro_keras.section import KerasSection
 from cerebro_keras.task import KerasTask
 
@@ -114,13 +114,3 @@ class Scheduled(TestKeras):
 
 def test_a_schedule_and_averaged_weights_go_on_where_they_were() -> None:
     Scheduled().test_units_equal_sequential_training()
-
-
-def test_code_that_depends_on_the_length_is_named() -> None:
-    contract = Scheduled()
-    jobs = [contract.job(0, None)]
-    assert contract.task().length_readers(jobs, ROWS, 4) == [
-        "model_fn takes steps: optimizer.learning_rate.config.decay_steps is 18, it would be 36",
-        "the optimizer has use_ema, by which a fit ends with averaged weights",
-    ]
-    assert not TestKeras().task().length_readers(jobs, ROWS, 4)
