@@ -7,37 +7,17 @@ Processes that make a unit's batches take its settings over: functions of the us
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from operator import ne
 from typing import Any
 
 import numpy as np
 
 from cerebro_elastic.errors import TaskError
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A setting of the process. Reading it must take microseconds: each unit reads it three times."""
-
-    name: str
-    """Its name, as messages show it."""
-    get: Callable[[], Any]
-    """Reads it. A value that lasts must not change by itself."""
-    put: Callable[[Any], object]
-    """Sets it to a value that was read."""
-    refused: bool = True
-    """Whether training may depend on it: then training must not set it."""
-    differs: Callable[[Any, Any], Any] = ne
-    """Whether the value now differs from the one at set-up, so that training has set it."""
-    sent: bool = True
-    """Whether a process that makes batches takes it over: not devices, nor threads, which are its own."""
+from cerebro_elastic.system.setting import Setting
 
 
 def _put_environment(value: Mapping[bytes, bytes]) -> None:
@@ -143,5 +123,6 @@ def _known() -> tuple[Setting, ...]:
     """Those of torch if it is imported: tasks of numpy's arrays do without."""
     if sys.modules.get("torch") is None:
         return _PYTHON
-    of_torch: Any = importlib.import_module("cerebro_elastic.system.torch_settings")
-    return (*_PYTHON, *of_torch.SETTINGS)
+    from cerebro_elastic.system.torch_settings import SETTINGS
+
+    return (*_PYTHON, *SETTINGS)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import backends
 
-from cerebro_elastic.system.process_settings import Setting
+from cerebro_elastic.system.setting import Setting
 from cerebro_elastic.system.torch_internals import default_device
 
 

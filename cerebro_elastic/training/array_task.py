@@ -16,7 +16,8 @@ from cerebro_elastic.checkpoint import Still
 from cerebro_elastic.checkpoint.tree import flatten
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.system.process_settings import AsSetUp, Setting, borrowed
+from cerebro_elastic.system.process_settings import AsSetUp, borrowed
+from cerebro_elastic.system.setting import Setting
 from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.generators import Generators, generators
 from cerebro_elastic.training.hparams import BUDGET, Taker, Takers

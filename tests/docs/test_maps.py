@@ -1,9 +1,11 @@
-"""The maps name every folder, and the picture of the layers is that of the imports."""
+"""The maps name every folder, the picture of the layers is that of the imports, which run in no circle."""
 
 from __future__ import annotations
 
 import re
+from graphlib import TopologicalSorter
 
+import grimp
 import pytest
 
 from support.pages import DOCS, ROOT, module_at
@@ -26,3 +28,10 @@ def test_a_map_names_every_folder_and_none_that_is_gone(page) -> None:
 def test_the_picture_of_the_layers_is_up_to_date() -> None:
     layers = module_at(DOCS / "layers.py")
     assert layers.PICTURE.read_text() == layers.picture(), "run: python docs/layers.py"
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """Imports within functions and those for types alone count."""
+    graph = grimp.build_graph("cerebro_elastic", exclude_type_checking_imports=False)
+    files = {name: graph.find_modules_directly_imported_by(name) - {name} for name in graph.modules}
+    TopologicalSorter(files).prepare()  # raises CycleError

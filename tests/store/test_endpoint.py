@@ -19,8 +19,9 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import MissingExtra
 from cerebro_elastic.registry import install_extra
 from cerebro_elastic.store.client import gateway
+from cerebro_elastic.store.client.drivers import open_endpoints
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
-from cerebro_elastic.store.client.endpoint import open_endpoints, range_json
+from cerebro_elastic.store.client.endpoint import range_json
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.etcd_errors import NoAnswer
 from cerebro_elastic.system import clock as clock_module

@@ -34,7 +34,8 @@ from cerebro_elastic.runs.forecast.plan_candidates import (
     why_dominated,
     why_skipped,
 )
-from cerebro_elastic.runs.forecast.simulate import partitions_of, simulate_plan, toy_curves
+from cerebro_elastic.runs.forecast.simulate import partitions_of, simulate_plan
+from cerebro_elastic.runs.forecast.toy_curves import toy_curves
 from cerebro_elastic.runs.from_recipe import make_search, plan_of, strategies
 from cerebro_elastic.runs.start.warm_start import resolve_warm_start
 from cerebro_elastic.simulation import Simulation, Times, UnitSizes

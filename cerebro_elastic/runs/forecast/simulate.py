@@ -19,16 +19,15 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.folds import why_no_folds
 from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.timeline import Share, timeline
-from cerebro_elastic.runs.folder import home_of
+from cerebro_elastic.runs.folder import find_run, home_of
+from cerebro_elastic.runs.forecast.toy_curves import toy_curves
 from cerebro_elastic.runs.from_recipe import make_search, plan_of, spec_without_run, validations
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.warm_start import resolve_warm_start
 from cerebro_elastic.simulation import (
     MetricSource,
     RecordedMetrics,
     Simulation,
-    SyntheticMetrics,
     Times,
     UnitSizes,
     measured,
@@ -103,7 +102,7 @@ def simulate(
     """
     given = load_recipe(recipe)
     resolved = resolve_warm_start(given, home_of(home))
-    recorded = like if like is None or isinstance(like, RunResult) else Run.open(like, home=home).result
+    recorded = like if like is None or isinstance(like, RunResult) else RunResult(find_run(like, home))
     plan = _plan(resolved, recorded)
     simulated = simulate_plan(
         resolved,
@@ -154,16 +153,6 @@ def simulate_plan(
         start=start,
         sizes=sizes or UnitSizes(),
     )
-
-
-def toy_curves(recipe: Recipe, plan: Plan) -> SyntheticMetrics:
-    """Made-up curves of the metrics that the recipe's search compares."""
-    objective = recipe.objective
-    metrics: Mapping[str, str] = {objective.metric: objective.mode}
-    other_metric = getattr(recipe.search, "metric", None)
-    if other_metric is not None:
-        metrics = {other_metric: objective.mode, **metrics}
-    return SyntheticMetrics(metrics, plan.epochs * plan.trained, plan.seed)
 
 
 def partitions_of(recipe: Recipe) -> tuple[int, int]:

@@ -31,7 +31,6 @@ from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.results import leaderboard
 from cerebro_elastic.reporting.tables import clock_text, money_text
 from cerebro_elastic.runs.forecast.prices import PriceTrace, read_prices
-from cerebro_elastic.runs.forecast.simulate import toy_curves
 from cerebro_elastic.runs.forecast.spot import (
     MARGIN,
     NodeCount,
@@ -41,6 +40,7 @@ from cerebro_elastic.runs.forecast.spot import (
     cost_of,
     with_changes,
 )
+from cerebro_elastic.runs.forecast.toy_curves import toy_curves
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.recorded import RecordedRun
 from cerebro_elastic.runs.results.result import check_search

@@ -25,13 +25,12 @@ from cerebro_elastic.recipes.loggers import (
 )
 from cerebro_elastic.registry import load, missing
 from cerebro_elastic.reporting.logged import Logger, RunEnd
-from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.folder import RunFolder, find_run
 from cerebro_elastic.runs.logging.log_forwarder import FileLogPosition, LogForwarder, LogPosition
 from cerebro_elastic.runs.logging.remote_loggers import RemoteLogger, RemoteTracker
 from cerebro_elastic.runs.results.export import RECORD
 from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.run import Run
 from cerebro_elastic.store.ledger.leader import note_logged
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.files import locate, make_folder
@@ -216,7 +215,7 @@ def track(
         raise RunError(f"{to} takes no exported models: give them to mlflow")
     if remedy := missing("cerebro.loggers", to):
         raise MissingExtra(f"{to} is not installed: {remedy}")
-    result = Run.open(run, home=home).result
+    result = RunResult(find_run(run, home))
     if result.folder.is_locked():
         raise RunError(f"run {result.run!r} goes on: its leader sends what it logs; track it after its end")
     arguments = tracker_arguments(result.recipe.loggers).get(to, {})

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.core.history.lineage import may_go_on, tried_again
@@ -24,6 +23,7 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.registry import users_file
 from cerebro_elastic.runs.attach import live_run, record_in
 from cerebro_elastic.runs.callbacks import RunCallback
+from cerebro_elastic.runs.controlled import ControlledRun
 from cerebro_elastic.runs.extension import Wish, extended, failed_configs, retried
 from cerebro_elastic.runs.folder import etcd_folder, known_key
 from cerebro_elastic.runs.results.result import RunResult
@@ -44,9 +44,6 @@ from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.system.files import here
 from cerebro_elastic.system.words import counted, option, some_of
 from cerebro_elastic.worker.rendezvous.compatibility import changed_code
-
-if TYPE_CHECKING:
-    from cerebro_elastic.runs.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +147,7 @@ def _text(extension: Extension) -> str:
     return f"extending the run; {more or 'same recipe'}; {going_on}"
 
 
-def retry(run: Run, configs: Sequence[str], by: str, terms: Terms) -> RunResult:
+def retry(run: ControlledRun, configs: Sequence[str], by: str, terms: Terms) -> RunResult:
     """``Run.retry``, of a ``run``."""
     watcher, status = terms.watcher, run.status()
     if status.live and (run.store is None or status.nodes):
@@ -184,7 +181,7 @@ def planned_retry(result: RunResult, names: Sequence[str], by: str) -> Spec:
     return after
 
 
-def resume_failed(run: Run, configs: Sequence[str], by: str) -> list[str]:
+def resume_failed(run: ControlledRun, configs: Sequence[str], by: str) -> list[str]:
     """Have failed configs of a live run tried again. Returns their names.
 
     Raises:

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreError, StoreFull, StoreUnavailable, TxnUnknown
-from cerebro_elastic.store.client.endpoint import Endpoint, Json, Stream, open_endpoints, revision_of
+from cerebro_elastic.store.client.drivers import open_endpoints
+from cerebro_elastic.store.client.endpoint import Endpoint, Json, Stream, revision_of
 from cerebro_elastic.store.client.etcd_errors import NoAnswer, NoSpace, NotSent, Refused
 from cerebro_elastic.store.client.etcd_program import check_version, login_holds, may_diverge
 from cerebro_elastic.system.clock import Clock

@@ -13,8 +13,6 @@ from itertools import groupby
 from typing import Any, Protocol, TypeAlias
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.errors import MissingExtra
-from cerebro_elastic.registry import install_extra, pip_install
 from cerebro_elastic.store.client.base import Change, ChangeBatch, Compare, KeyValue, Op, Put
 from cerebro_elastic.store.client.etcd_errors import NotSent
 
@@ -89,31 +87,6 @@ class Endpoint(ABC):
         if self._connection is connection:
             self._connection = None
         connection.close()
-
-
-def open_endpoints(settings: StoreSettings) -> list[Endpoint]:
-    """One for each address in ``settings``, by the driver that they name. Connects on first use.
-
-    Raises ``MissingExtra`` if a package that the driver needs cannot be used.
-    """
-    if settings.driver == "gateway":
-        from cerebro_elastic.store.client.gateway import GatewayEndpoint
-
-        return [GatewayEndpoint(address, settings) for address in settings.endpoints]
-    try:
-        from cerebro_elastic.store.client.channel import ChannelEndpoint
-    except ImportError as exc:
-        raise MissingExtra(
-            f"CEREBRO_ETCD_DRIVER=grpc needs the package {exc.name!r}, not installed: "
-            f"{install_extra('etcd3')}, or leave the variable out for etcd's JSON gateway"
-        ) from exc
-    except TypeError as exc:
-        # protobuf says so where generated code is older than itself.
-        raise MissingExtra(
-            "CEREBRO_ETCD_DRIVER=grpc: the package 'etcd3' is too old for the protobuf that is installed: "
-            f"{pip_install('protobuf<3.21')}, or set PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python"
-        ) from exc
-    return [ChannelEndpoint(address, settings) for address in settings.endpoints]
 
 
 def key_json(key: str) -> str:

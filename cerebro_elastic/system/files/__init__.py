@@ -7,6 +7,7 @@ from cerebro_elastic.system.files.content import Hashing as Hashing
 from cerebro_elastic.system.files.content import Sha256 as Sha256
 from cerebro_elastic.system.files.content import digest as digest
 from cerebro_elastic.system.files.content import pour as pour
+from cerebro_elastic.system.files.faults import is_full as is_full
 from cerebro_elastic.system.files.listing import expand as expand
 from cerebro_elastic.system.files.listing import folders as folders
 from cerebro_elastic.system.files.listing import is_hidden as is_hidden
@@ -39,7 +40,6 @@ from cerebro_elastic.system.files.operations import write_text as write_text
 from cerebro_elastic.system.files.place import Place as Place
 from cerebro_elastic.system.files.place import disk_full_raised as disk_full_raised
 from cerebro_elastic.system.files.place import in_a_hurry as in_a_hurry
-from cerebro_elastic.system.files.place import is_full as is_full
 from cerebro_elastic.system.files.place import locate as locate
 from cerebro_elastic.system.files.place import redacted as redacted
 from cerebro_elastic.system.files.place import translated as translated

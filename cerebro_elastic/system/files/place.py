@@ -15,8 +15,6 @@ a foreign exception that shows one is not given as the cause.
 from __future__ import annotations
 
 import copy
-import errno
-import random
 import re
 import traceback
 from collections.abc import Callable, Iterator
@@ -24,7 +22,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,6 +32,7 @@ from fsspec.implementations.local import LocalFileSystem
 from cerebro_elastic.errors import CerebroError, DiskFull, MissingExtra, StorageError, brief
 from cerebro_elastic.registry import install_extra
 from cerebro_elastic.system.addresses import place_of
+from cerebro_elastic.system.files.faults import StorageFault, chance, fault_of, is_full
 from cerebro_elastic.system.files.moved import here
 
 PATIENCE = 60.0
@@ -42,10 +40,6 @@ PATIENCE = 60.0
 HURRY = 5.0
 """The same in a block ``in_a_hurry``."""
 _patience: ContextVar[float] = ContextVar("patience", default=PATIENCE)
-chance = random.Random()
-"""What storage and its libraries draw from. ``random``'s own generator is the unit's: its state is a part of
-the config's, and a save or a fetch beside the unit must not change it."""
-
 T = TypeVar("T")
 FileSystem = Any
 """fsspec's ``AbstractFileSystem``, which has no types."""
@@ -194,15 +188,6 @@ def _tuned(fs: FileSystem) -> FileSystem:
     return fs
 
 
-class StorageFault(Enum):
-    """What the storage does, and so whether another try makes sense."""
-
-    PASSING = "cannot be reached"
-    REFUSED = "refuses access"
-    FULL = "has no space left"
-    LASTING = "cannot do it"
-
-
 _ADVICE = {
     StorageFault.PASSING: "look whether the storage is up and this machine's network reaches it",
     StorageFault.REFUSED: "renew the credentials of this machine, or give them the right",
@@ -211,54 +196,11 @@ _ADVICE = {
 }
 
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""No space on the disk, in the user's quota, or within the limit on the size of a file (``ulimit -f``)."""
 _MOST_SHOWN = 1000
 """The number of characters of a foreign message that are shown."""
 _CLOCKS_DIFFER = 300.0
 """Seconds from which on a storage may refuse what a machine has signed."""
 _CERTIFICATE = re.compile(r"certificate (is not yet valid|has expired)")
-_FACTS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
-_MISTAKES = (ImportError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, MemoryError)
-
-
-def is_full(error: BaseException) -> bool:
-    """Whether ``error`` says that no space is left."""
-    return isinstance(error, OSError) and error.errno in _FULL
-
-
-def fault_of(
-    error: Exception, of_backend: Callable[[Exception], StorageFault | None] | None = None
-) -> StorageFault | None:
-    """The fault of a file system that ``error`` shows.
-
-    Args:
-        error: What an operation has raised.
-        of_backend: The fault that an exception of the file system's own shows.
-
-    Returns:
-        ``None`` if ``error`` is a fact about a file, or a mistake of the caller's.
-    """
-    if isinstance(error, (CerebroError, *_FACTS)):
-        return None
-    if is_full(error):
-        return StorageFault.FULL
-    fault = of_backend(error) if of_backend is not None else None
-    if fault is not None:
-        return fault
-    if isinstance(error, PermissionError):
-        return StorageFault.REFUSED
-    if isinstance(status := getattr(error, "status", None), int):  # an answer over HTTP (aiohttp)
-        return _fault_by_status(status)
-    # Every backend has exceptions of its own for a network that fails.
-    return None if isinstance(error, _MISTAKES) else StorageFault.PASSING
-
-
-def _fault_by_status(status: int) -> StorageFault:
-    if status in (401, 403, 407):
-        return StorageFault.REFUSED
-    passes = status >= 500 or status in (408, 425, 429)  # too slow, too early, too many requests
-    return StorageFault.PASSING if passes else StorageFault.LASTING
 
 
 def storage_error(

@@ -38,7 +38,7 @@ from botocore.parsers import ResponseParserError
 
 from cerebro_elastic.errors import causes
 from cerebro_elastic.system.files.content import Chunk, Content, Hashing, Sha256
-from cerebro_elastic.system.files.place import StorageFault, chance
+from cerebro_elastic.system.files.faults import StorageFault, chance
 
 for _module in (botocore.retryhandler, botocore.retries.standard, botocore.utils, aiohttp.connector):
     vars(_module)["random"] = chance

@@ -253,13 +253,15 @@ def test_an_import_that_starts_threads_forbids_forks(folder: Path, monkeypatch: 
 
 def test_an_import_that_uses_cuda_forbids_forks(tmp_path: Path) -> None:
     """Counting devices is enough, and a fork alone knows of it. ``torch`` is a stand-in: here is no GPU."""
-    (tmp_path / "torch.py").write_text(
+    libraries = tmp_path / "site-packages"
+    libraries.mkdir()
+    (libraries / "torch.py").write_text(
         "import os\n"
         "from types import SimpleNamespace\n"
         "server = os.getpid()\n"
         "cuda = SimpleNamespace(_is_in_bad_fork=lambda: os.getpid() != server)\n"
     )
-    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    env = {**os.environ, "PYTHONPATH": str(libraries)}
     with ForkServer(["torch"], env=env) as server, pytest.raises(Refused, match="has used an accelerator"):
         connect(server.path, Request(["json.tool"], {}, "/"), [0, 1, 2])
 
