@@ -68,6 +68,7 @@ class _Driver:
         return {
             "num_ooms": stats["ooms"],
             "num_alloc_retries": stats["retries"],
+            "crossed_bytes": {"in": stats["in"], "out": stats["out"]},
             "allocated_bytes": {"all": {"current": stats["allocated"], "peak": stats["allocated_peak"]}},
             "reserved_bytes": {"all": {"current": stats["reserved"], "peak": stats["reserved_peak"]}},
         }
@@ -145,6 +146,7 @@ def as_cuda(library: Any) -> None:
     torch.serialization.register_package(5, lambda _storage: None, _on_cuda)
     cuda.Event = _made_by("Event", lambda **_: torch.Event("cuda"))
     cuda.stream = _nothing
+    torch.UntypedStorage.resize_ = _resizing(library)
     torch.distributed.Logger = _without_timers()
     groups = torch.distributed.distributed_c10d
     groups._NCCL_AVAILABLE, groups.ProcessGroupNCCL = True, _collectives()
@@ -154,6 +156,21 @@ def as_cuda(library: Any) -> None:
 def _made_by(name: str, make: Callable[..., Any]) -> type:
     """A class, since libraries write it into annotations."""
     return type(name, (), {"__new__": lambda _kind, *args, **kwargs: make(*args, **kwargs)})
+
+
+def _resizing(library: Any) -> Callable[[Any, int], Any]:
+    """A CPU build does not resize storages of CUDA."""
+    import torch
+
+    otherwise = torch.UntypedStorage.resize_
+
+    def resize(storage: Any, size: int) -> Any:
+        if storage.device.type != "cuda":
+            return otherwise(storage, size)
+        library.resize(torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage), size)
+        return storage
+
+    return resize
 
 
 class _Options:
