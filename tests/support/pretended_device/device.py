@@ -38,9 +38,10 @@ class _Driver:
             return list(range(total))
         found: list[int] = []
         for each in named.split(","):  # what comes after a wrong one does not count
-            if not each.strip().isdigit() or not int(each) < total or int(each) in found:
+            number = each.strip().removeprefix("GPU-")  # a name (UUID) as numbers of GPUs have one
+            if not number.isdigit() or not int(number) < total or int(number) in found:
                 break
-            found.append(int(each))
+            found.append(int(number))
         return found
 
     @property
