@@ -97,6 +97,9 @@ def as_cuda(library: Any) -> None:
             library.use(device)
         return before
 
+    def maybe_exchange(device: int) -> int:  # torch.compile wants another function
+        return exchange(device)
+
     def set_device(device: int) -> None:
         cuda._lazy_init()
         library.use(device)
@@ -111,7 +114,7 @@ def as_cuda(library: Any) -> None:
         "_cuda_getDevice": get_device,
         "_cuda_setDevice": set_device,
         "_cuda_exchangeDevice": exchange,
-        "_cuda_maybeExchangeDevice": exchange,
+        "_cuda_maybeExchangeDevice": maybe_exchange,
         "_cuda_synchronize": lambda: None,
         "_cuda_memoryStats": driver.stats,
         "_cuda_resetPeakMemoryStats": library.reset_peak,
@@ -135,7 +138,7 @@ def as_cuda(library: Any) -> None:
         return tuple(library.info(device))  # type: ignore[return-value]
 
     runtime = SimpleNamespace(cudaMemGetInfo=memory_info, cudaHostRegister=lambda *_: 0)
-    cuda._exchange_device = cuda._maybe_exchange_device = exchange
+    cuda._exchange_device, cuda._maybe_exchange_device = exchange, maybe_exchange
     cuda._is_in_bad_fork = lambda: driver.in_bad_fork
     cuda._cudart = runtime
     cuda.cudart = lambda: (cuda._lazy_init(), runtime)[1]
