@@ -9,10 +9,11 @@ STAMP := $(VENV)/.installed
 # environments that differ from .venv in that.
 ETCD3 := .venv-etcd3
 NIGHTLY := .venv-nightly
-# The newest Python that starts here, and the newest torch that pip gets for it.
+# The newest Python that starts here, pyenv's among them, and the newest torch that pip gets for it.
 NEWEST := .venv-newest
 NEWEST_PYTHON ?= $(shell for minor in 14 13 12 11; do \
-	python3.$$minor -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
+	for python in python3.$$minor $$HOME/.pyenv/versions/3.$$minor.*/bin/python; do \
+	$$python -c 'import sys; print(sys.executable)' 2>/dev/null && break 2; done; done)
 # What builds the documentation, beside what a run needs.
 DOCS := .venv-docs
 # Debian's etcd (3.4), where no other test finds it.

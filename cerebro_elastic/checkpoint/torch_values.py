@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cerebro_elastic.checkpoint.on_device import on_host
 from cerebro_elastic.checkpoint.tensors import Json, Leaves, Path, is_divided, refuse
 from cerebro_elastic.system.torch_internals import SPARSE_PARTS, version_of
 
@@ -109,7 +110,7 @@ def _place(leaves: Leaves, tensor: Tensor, path: Path) -> Json:
         if tensor.permute(order).is_contiguous():
             ordered["order"] = order
             tensor = tensor.permute(order)
-    return {"$tensor": leaves.add(tensor.cpu().contiguous(), path), **ordered}
+    return {"$tensor": leaves.add(on_host(tensor).contiguous(), path), **ordered}
 
 
 def _from_sparse(parts: list[Any]) -> Tensor:

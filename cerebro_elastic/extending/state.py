@@ -30,6 +30,8 @@ from cerebro_elastic.training.objects.object_index import ObjectIndex as ObjectI
 from cerebro_elastic.training.objects.tensor_kinds import cloned as cloned
 from cerebro_elastic.training.parallel.construct import hand_over as hand_over
 from cerebro_elastic.training.parallel.construct import load_values as load_values
+from cerebro_elastic.training.parallel.construct import share_bases as share_bases
+from cerebro_elastic.training.parallel.construct import unshare_bases as unshare_bases
 from cerebro_elastic.training.parallel.construct import untrained as untrained
 from cerebro_elastic.training.parallel.optimizer_state import OptimizerOptions as OptimizerOptions
 from cerebro_elastic.training.parallel.optimizer_state import check_groups as check_groups

@@ -108,12 +108,10 @@ def forget_peak(device: str) -> None:
 
 
 def free_bytes(device: str) -> int | None:
-    """Bytes of the device that the process can get; ``None`` if its maker does not say."""
-    module = _module(device)
-    if not hasattr(module, "mem_get_info"):
+    """Bytes of the device that the process can get; ``None`` if it does not say."""
+    if (memory := _memory(device)) is None:
         return None
-    free, _ = module.mem_get_info(device)
-    return int(free) + _bytes(device, "memory_reserved") - allocated_bytes(device)
+    return memory[0] + _bytes(device, "memory_reserved") - allocated_bytes(device)
 
 
 def give_back(device: str) -> None:
@@ -123,12 +121,11 @@ def give_back(device: str) -> None:
 
 
 def limit(device: str, most_bytes: int) -> None:
-    """Let the process's tensors take ``most_bytes`` of the device: more is out of memory. A maker that cannot
-    limit does not."""
+    """Let the process's tensors take ``most_bytes`` of the device: more is out of memory. One that cannot
+    be limited, or does not say what it has, is not."""
     module = _module(device)
-    if hasattr(module, "set_per_process_memory_fraction") and hasattr(module, "mem_get_info"):
-        _, total = module.mem_get_info(device)
-        module.set_per_process_memory_fraction(min(1.0, most_bytes / total), device)
+    if hasattr(module, "set_per_process_memory_fraction") and (memory := _memory(device)) is not None:
+        module.set_per_process_memory_fraction(min(1.0, most_bytes / memory[1]), device)
 
 
 def synchronize(device: str) -> None:
@@ -156,6 +153,15 @@ def put_generator_state(state: Any, device: str) -> None:
 def _which(device: str) -> Sequence[str]:
     """The argument that names the device; Apple has one device, and no such argument."""
     return () if device.startswith("mps") else (device,)
+
+
+def _memory(device: str) -> tuple[int, int] | None:
+    """The free bytes of the device, and all of them. Some of XPU's raise ``RuntimeError`` instead."""
+    try:
+        free, total = _module(device).mem_get_info(device)
+    except (AttributeError, RuntimeError):
+        return None
+    return int(free), int(total)
 
 
 def _bytes(device: str, *names: str) -> int:

@@ -26,6 +26,21 @@ def _put_matmul_precision(precision: str | None) -> None:
         torch.set_float32_matmul_precision(precision)
 
 
+_CUDNN = (backends.cudnn.conv, backends.cudnn.rnn)
+
+
+def _cudnn_precision() -> tuple[str, ...]:
+    """What ``allow_tf32`` sets, and the newer ``fp32_precision`` of either."""
+    return tuple(part.fp32_precision for part in _CUDNN)
+
+
+def _put_cudnn_precision(precision: tuple[str, ...]) -> None:
+    backends.cudnn.allow_tf32 = precision[0] == "tf32"  # torch compares it with the newer ones
+    for part, value in zip(_CUDNN, precision, strict=True):
+        if part.fp32_precision != value:
+            part.fp32_precision = value
+
+
 def _deterministic() -> tuple[bool, bool]:
     return (
         torch.are_deterministic_algorithms_enabled(),
@@ -61,8 +76,13 @@ SETTINGS = (
     Setting("torch.set_num_threads", torch.get_num_threads, torch.set_num_threads, sent=False),
     Setting("torch.autograd.set_detect_anomaly", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     *_attributes(backends.cudnn, "torch.backends.cudnn", "enabled", "benchmark", "deterministic"),
+    Setting("torch.backends.cudnn.allow_tf32", _cudnn_precision, _put_cudnn_precision),
     *_attributes(
-        backends.cuda.matmul, "torch.backends.cuda.matmul", "allow_bf16_reduced_precision_reduction"
+        backends.cuda.matmul,
+        "torch.backends.cuda.matmul",
+        "allow_bf16_reduced_precision_reduction",
+        "allow_fp16_reduced_precision_reduction",
+        "allow_fp16_accumulation",
     ),
     Setting(
         "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp",

@@ -150,10 +150,15 @@ def same_parameters(device: torch.device) -> Iterator[None]:
 
 def move_parameter(own: nn.Parameter, device: torch.device) -> None:
     """Move a parameter, which stays the same object."""
+    give_memory(own, own.detach().to(device))
+
+
+def give_memory(own: nn.Parameter, memory: Tensor) -> None:
+    """Have a parameter, which stays the same object, be in the memory of another tensor, on any device."""
     holder = nn.Module()
     holder.own = own
-    with same_parameters(device):
-        holder.to(device)
+    with same_parameters(memory.device):
+        holder._apply(lambda _: memory)
 
 
 def present_groups() -> list[Any]:

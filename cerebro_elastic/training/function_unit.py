@@ -42,7 +42,7 @@ from cerebro_elastic.training.parallel.base import (
     make_parallelism,
 )
 from cerebro_elastic.training.parallel.collectives import ranks
-from cerebro_elastic.training.parallel.construct import made, untrained
+from cerebro_elastic.training.parallel.construct import made, share_bases, untrained
 from cerebro_elastic.training.parallel.data_parallel import mapped
 from cerebro_elastic.training.parallel.optimizer_state import constructor_options, override_options, to_names
 from cerebro_elastic.training.passes import (
@@ -366,7 +366,8 @@ class FunctionUnit:
         job = self._job
         moves = self._whole and self._device.type != "cpu"  # others shard it first
         device = self._device if moves else None
-        parts = self._user.make_parts(job.hparams, job_batches.budget(job), device)
+        loaded = job.state is not None
+        parts = self._user.make_parts(job.hparams, job_batches.budget(job), device, loaded=loaded)
         asked = job.state is None or job.memory_limit_bytes is not None
         if asked and (refusal := self._parallelism.refusal(parts, ranks()[1])):
             raise TaskError(f"{job.unit.config} cannot be trained by {job.strategy}: {refusal}")
@@ -376,6 +377,8 @@ class FunctionUnit:
             rebuild(parts.model, optimizers, self._built, changes, [job.state["optimizer"]])
         self._trained = tuple(name for name, p in parts.model.named_parameters() if p.requires_grad)
         values = None if job.state is None else job.state["model"]
+        if values is not None and self._whole:
+            share_bases(parts.model, values, job.stays, "model", self._device)
         self.untrained = untrained(parts.model, values, job.stays, "model")
         return parts
 

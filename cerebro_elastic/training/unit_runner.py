@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic import checkpoint
+from cerebro_elastic.checkpoint import on_device
 from cerebro_elastic.core.history.lineage import is_newborn
 from cerebro_elastic.core.model.codec import decode, encode
 from cerebro_elastic.core.model.configs import Config
@@ -236,6 +237,7 @@ class UnitRunner:
         """
         perform = self._task.evaluate if job.unit.phase is Phase.EVALUATE else self._task.train
         job = replace(job, stays=checkpoint.stays_in(job.state))
+        on_device.keep_copies_of(job.stays.values())
         try:
             result = perform(job)
             return replace(result, before={**result.before, **job.stays})

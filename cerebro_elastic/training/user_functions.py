@@ -64,11 +64,13 @@ class UserFunctions:
         hparams: HParams,
         context: Mapping[str, Any],
         device: torch.device | None = None,
+        *,
+        loaded: bool = False,
     ) -> Parts:
         """Model, optimizer and scheduler of a config, as ``model_fn`` makes them. An optimizer that it
-        makes gets parameters that are on ``device``, if that is given."""
+        makes gets parameters that are on ``device``, if that is given (``optimizers_on``)."""
         name = self._section.model_fn
-        with nullcontext() if device is None else optimizers_on(device):
+        with nullcontext() if device is None else optimizers_on(device, loaded=loaded):
             returned = self._model_fn(**self.model_arguments(hparams, context))
         model, *rest = returned if isinstance(returned, tuple) else (returned,)
         optimizer, scheduler = (*rest, None, None)[:2]

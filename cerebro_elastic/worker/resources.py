@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 
+from cerebro_elastic.checkpoint.on_device import copies_bytes, keep_copies_of
 from cerebro_elastic.core.model.attempts import Resources
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.system import devices
@@ -69,6 +70,7 @@ class Meter:
         self._device = device
         if not devices.is_accelerator(device):
             trim()
+        keep_copies_of(())  # of bases: the unit's own count
         forget_peaks(device)
         resident, on_device = in_use(device)
         self._before = on_device if devices.is_accelerator(device) else resident
@@ -212,7 +214,7 @@ class Growth:
         most = bytes_of(env, GROWTH)
         self._most = _GROWTH if most is None else most
         self._device = device
-        self._before = bytes_in_use(device)
+        self._before = self._in_use()
 
     def too_much(self, saving: int = 0) -> bool:
         """Whether it is time for a fresh process; to be called between units.
@@ -222,11 +224,15 @@ class Growth:
         background.
         """
         most = self._before + self._most + saving
-        if bytes_in_use(self._device) <= most:
+        if self._in_use() <= most:
             return False
         devices.give_back(self._device)
         trim()
-        return bytes_in_use(self._device) > most
+        return self._in_use() > most
+
+    def _in_use(self) -> int:
+        """Without copies of bases, which the next unit takes or gives up."""
+        return bytes_in_use(self._device) - copies_bytes()
 
 
 def start_anew() -> None:

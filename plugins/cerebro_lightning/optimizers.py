@@ -18,8 +18,10 @@ from cerebro_elastic.extending.state import (
     cloned,
     hand_over,
     rebuild,
+    share_bases,
     take,
     to_names,
+    unshare_bases,
     untrained,
     without_uninitialized,
 )
@@ -42,6 +44,8 @@ class NamedStateStrategy(SingleDeviceStrategy):
     stays: Mapping[str, Still] = {}
     """The tensors of the state that lie in a base, by name: the module takes its own as they are, without a
     copy."""
+    values: Mapping[str, Any] = {}
+    """The tensors of the module in that state, by name."""
     by: Parallelism = Single()
     whole = True
     """Whether this rank has all of the module."""
@@ -63,6 +67,15 @@ class NamedStateStrategy(SingleDeviceStrategy):
     def settings_for(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The user's settings of the trainer, as the trainer takes them with this strategy."""
         return dict(settings)
+
+    def model_to_device(self) -> None:
+        share_bases(self.module, self.values, self.stays, MODEL, self.root_device)
+        super().model_to_device()
+
+    def teardown(self) -> None:
+        if self.lightning_module is not None:
+            unshare_bases(self.lightning_module)
+        super().teardown()
 
     def setup_optimizers(self, trainer: pl.Trainer) -> None:
         super().setup_optimizers(trainer)

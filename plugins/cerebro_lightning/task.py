@@ -40,7 +40,7 @@ from cerebro_lightning.distributed import DistributedStrategy, ShardedStrategy
 from cerebro_lightning.export import adapter_of, how_to_load, stock_checkpoint
 from cerebro_lightning.loaders import UnitLoaders, attached, data_module, loader_of_rows, loaders_of_test_set
 from cerebro_lightning.one_name import both_loaded
-from cerebro_lightning.optimizers import NamedStateStrategy
+from cerebro_lightning.optimizers import MODEL, NamedStateStrategy
 from cerebro_lightning.process import unit_process
 from cerebro_lightning.section import LightningSection
 from cerebro_lightning.state import load_state, with_own_attributes
@@ -398,4 +398,6 @@ def _strategy(job: UnitJob) -> NamedStateStrategy:
         by = refusals.stepwise(make_parallelism(name, job.strategy.options), name)
         strategy = kind(device, name, by, job.state, job.memory_limit_bytes)
     strategy.stays = job.stays
+    if job.state is not None:
+        strategy.values = job.state[MODEL]
     return strategy

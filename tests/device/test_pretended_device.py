@@ -146,6 +146,30 @@ def test_two_ranks_have_a_device_each(cerebro: Callable[..., str], project: Path
     assert "1 node with 2 ranks each take 2 GPUs, and this machine has 1" in refused
 
 
+@pytest.mark.parametrize("key", ["CUDA", OTHER])
+def test_a_base_stays_on_the_device(project: Path, key: Key) -> None:
+    """It crosses the bus when it is made, when the first unit loads it, and when a unit has written to it. No
+    digest depends on that."""
+    device = pretended_device.environment(key, project)
+    env = {name: value for name, value in os.environ.items() if name not in (SOCKET, FORK_OF)} | device
+    script = Path(__file__).parent / "frozen_units.py"
+    env["PYTHONPATH"] = os.pathsep.join([env["PYTHONPATH"], str(script.parents[1])])
+    tasks = ["writing", *(["lightning"] if key == "CUDA" else [])]  # Lightning has no other accelerator
+    if "TEST_DEVICE" in os.environ:
+        tasks += ["torch", "looking ahead"]
+    command = [sys.executable, str(script), *tasks]
+    printed = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    for name, (units, whole) in json.loads(printed.stdout.splitlines()[-1]).items():
+        assert [unit["digest"] for unit in units] == [unit["digest"] for unit in whole], name
+        bases = [unit["base"] for unit in units]
+        unfrozen = {"torch": 4, "lightning": 4, "writing": 2, "looking ahead": 6}[name]
+        assert bases == [bases[0]] * unfrozen + [bases[-1]] * (6 - unfrozen), name
+        if key == "CUDA" and name != "looking ahead":  # its copies hop
+            for number, unit in enumerate(units[2:unfrozen], 2):
+                assert max(unit["bus"]) < bases[0] / 10, (name, number, unit)
+            assert units[unfrozen]["bus"][1] > bases[0] / 2, "what was written to crosses"
+
+
 def test_without_a_device_a_run_trains_on_the_cpu(cerebro: Callable[..., str], project: Path) -> None:
     words = recipe(project, "cpu", epochs=1, search={"space": {"lr": [0.1], "width": [8]}})
     (project / "net.py").write_text(MODULE.replace("device=kind)", 'device="cpu")'))

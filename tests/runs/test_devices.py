@@ -48,7 +48,7 @@ def test_nodes_share_evenly_by_the_makers_variable(count: int, nodes: int, share
     assert of(1, "mps").share(2) == [{}, {}], "Apple has no such variable, and one device"
 
 
-def test_a_machine_says_where_its_nodes_train() -> None:
+def test_a_machine_says_where_its_nodes_train(monkeypatch: pytest.MonkeyPatch) -> None:
     assert of(8).text(2, 1) == "on 2 of 8 GPUs (H100)"
     assert of(8).text(8, 1) == "on 8 GPUs (H100)"
     assert of(2).text(4, 1) == "on 2 GPUs (H100)"
@@ -56,6 +56,9 @@ def test_a_machine_says_where_its_nodes_train() -> None:
     assert of(0).text(1, 1) == ""
     assert of(0, "cpu", 8).text(1, 1).startswith("on the CPU: torch has none")
     assert of(0, "cpu", 8).text(1, 1).endswith("although this machine has 8 GPUs")
+    for given, says in {"": "", "-1": "", "MIG-1": "is 'MIG-1', and torch finds none of these"}.items():
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+        assert of(0, "cpu").text(1, 1).partition("CUDA_VISIBLE_DEVICES ")[2] == says
 
 
 def test_auto_is_one_node_for_each_device_or_for_each_ranks_of_them() -> None:

@@ -39,6 +39,10 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: setattr(torch.backends.cudnn, "benchmark", True),
         lambda: torch.backends.cudnn.benchmark,
     ),
+    "torch.backends.cudnn.allow_tf32": (
+        lambda: setattr(torch.backends.cudnn, "allow_tf32", False),
+        lambda: torch.backends.cudnn.allow_tf32,
+    ),
     "torch.use_deterministic_algorithms": (
         lambda: torch.use_deterministic_algorithms(True, warn_only=True),
         torch.are_deterministic_algorithms_enabled,

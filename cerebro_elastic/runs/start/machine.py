@@ -18,6 +18,8 @@ from cerebro_elastic.system.devices import CPU, SHARED, VISIBLE, count_here, har
 from cerebro_elastic.system.subprocess_call import call, serve
 from cerebro_elastic.system.words import counted
 
+_NO_GPU = (None, "", "-1", "NoDevFiles")
+"""Of ``CUDA_VISIBLE_DEVICES``: nothing is said, or that no GPU is wanted (the last by Slurm)."""
 _WORDS = {"hpu": "HPU", "npu": "NPU"}
 
 
@@ -67,10 +69,12 @@ class Accelerators:
         """Where ``nodes`` nodes train: ``on 2 of 8 GPUs (H100)``; "" on a machine without any."""
         count = len(self.names)
         if not count:
-            if not self.in_machine:
-                return ""
-            has, gpus = _has_none(self.in_machine), counted(self.in_machine, "GPU")
-            return f"on the CPU: {has}, although this machine has {gpus}"
+            given = os.environ.get(VISIBLE["cuda"])
+            has = "torch has none" if given is None else f"{VISIBLE['cuda']} is {given!r}"
+            if self.in_machine:
+                return f"on the CPU: {has}, although this machine has {counted(self.in_machine, 'GPU')}"
+            # Some GPUs have no such file, but people name those that they have.
+            return f"on the CPU: {has}, and torch finds none of these" if given not in _NO_GPU else ""
         used = count - self.idle(nodes, ranks)
         total = count if used == count else f"{used} of {count}"
         return f"on {total} {self._word}{'' if count == 1 else 's'} ({self.hardware})"
@@ -82,12 +86,6 @@ class Accelerators:
     @property
     def _word(self) -> str:
         return _WORDS.get(self.kind, "GPU")
-
-
-def _has_none(in_machine: int) -> str:
-    if in_machine and os.environ.get(VISIBLE["cuda"]) is not None:
-        return f"{VISIBLE['cuda']} is {os.environ[VISIBLE['cuda']]!r}"
-    return "torch has none"
 
 
 def accelerators_of(recipe: Recipe, env: Mapping[str, str]) -> Accelerators:

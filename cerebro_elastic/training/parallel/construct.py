@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 
 from cerebro_elastic.checkpoint import Still, as_they_are
+from cerebro_elastic.checkpoint.on_device import copied, is_copy, on_host
 from cerebro_elastic.checkpoint.tree import flatten, leaves_in
 from cerebro_elastic.errors import CheckpointError
 from cerebro_elastic.system.torch_internals import (
@@ -25,7 +26,7 @@ from cerebro_elastic.system.torch_internals import (
     non_persistent_buffers_of,
     parameters_of,
 )
-from cerebro_elastic.training._torch_internals import move_parameter, same_parameters
+from cerebro_elastic.training._torch_internals import give_memory, move_parameter, same_parameters
 from cerebro_elastic.training.parallel.base import Make, Parts
 from cerebro_elastic.training.parallel.collectives import ranks
 
@@ -55,6 +56,26 @@ def place(model: nn.Module, device: torch.device) -> None:
         model.to(device)
 
 
+def share_bases(
+    model: nn.Module, values: Mapping[str, Any], stays: Container[str], prefix: str, device: torch.device
+) -> None:
+    """On an accelerator, frozen parameters whose ``values`` lie in bases (``stays`` has their names behind
+    ``prefix``) get the copies that units share there. The state is loaded later: see ``hand_over``."""
+    if device.type == "cpu":
+        return
+    for name, own in model.named_parameters():
+        value = values.get(name) if f"{prefix}/{name}" in stays and not own.requires_grad else None
+        if isinstance(value, Tensor) and not is_lazy(own) and _alike(own, value):
+            give_memory(own, copied(value, device))
+
+
+def unshare_bases(model: nn.Module) -> None:
+    """The frozen parameters go to the host: those in copies of bases are what is mapped there."""
+    for own in model.parameters():
+        if not own.requires_grad and own.device.type != "cpu" and _is_dense(own):
+            give_memory(own, on_host(own.detach()))
+
+
 def _listed(groups: Any) -> Any:
     """Groups of parameters, whose iterators are lists from now on."""
     for group in groups if isinstance(groups, list) else ():
@@ -64,15 +85,17 @@ def _listed(groups: Any) -> Any:
 
 
 @contextmanager
-def optimizers_on(device: torch.device) -> Iterator[None]:
+def optimizers_on(device: torch.device, *, loaded: bool) -> Iterator[None]:
     """Within the block an optimizer gets parameters that have moved to ``device``: what it copies of them
-    (look-ahead, averages) is there, too."""
+    (look-ahead, averages) is there, too. If a state will be ``loaded``, frozen ones wait for it, unless the
+    optimizer's class is not torch's: those of torch copy nothing."""
     init: Any = Optimizer.__init__
 
     def placed(self: Optimizer, params: Any, defaults: Any) -> None:
         params = params if isinstance(params, Tensor) else list(params)
+        waits = loaded and type(self).__module__.startswith("torch.")
         for own in (leaf for leaf in leaves_in(_listed(params)) if isinstance(leaf, nn.Parameter)):
-            if own.device.type == "cpu":
+            if own.device.type == "cpu" and (own.requires_grad or not waits):
                 move_parameter(own, device)
         init(self, params, defaults)
 
@@ -145,10 +168,13 @@ def hand_over(
         # A tensor that a module keeps beside its state may be a view of a parameter.
         viewed = {_memory(tensor) for tensor in kept_tensors(model)}
         for name, own in model.state_dict(keep_vars=True).items():
-            value = given.get(name) if only is None or name in only else None
+            value = given.get(name)
             if not (isinstance(own, Tensor) and isinstance(value, Tensor)) or is_lazy(own):
                 continue
-            if _alike(own, value) and _memory(own) not in viewed:
+            if is_copy(own, value):
+                own.data = copied(value, own.device)
+                given[name] = own
+            elif (only is None or name in only) and _alike(own, value) and _memory(own) not in viewed:
                 own.data = value
                 given[name] = own
     load_values(model, given, strict=strict)
@@ -168,12 +194,17 @@ def untrained(
     trained = {name for name, own in model.named_parameters(remove_duplicate=False) if own.requires_grad}
     tensors = model.state_dict() if values is None else values
     idle = {
-        name: own.detach().cpu()
+        name: own.detach()
         for name, own in tensors.items()
         if name not in trained and isinstance(own, Tensor) and not own.is_quantized and _is_dense(own)
     }
-    _, leaves = flatten({prefix: idle})  # as a state has them
-    return as_they_are({name: leaf for name, leaf in leaves.items() if name not in known})
+    tied = {_view(own) for name, own in idle.items() if f"{prefix}/{name}" in known}
+    _, leaves = flatten({prefix: {name: own for name, own in idle.items() if _view(own) not in tied}})
+    return as_they_are(leaves)
+
+
+def _view(tensor: Tensor) -> tuple[Any, ...]:
+    return (tensor.data_ptr(), tensor.shape, tensor.stride())
 
 
 def _is_dense(tensor: Tensor) -> bool:

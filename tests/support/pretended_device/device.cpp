@@ -270,14 +270,16 @@ struct CudaHooks final : Hooks<at::CUDAHooksInterface> {
   void deviceSynchronize(DeviceIndex) const override {}
 };
 
+void resize(const c10::Storage& storage, size_t bytes) {
+  c10::DeviceGuard guard(storage.device());
+  auto data = allocator.allocate(bytes);
+  if (auto kept = std::min(bytes, storage.nbytes())) memcpy(data.mutable_get(), storage.data(), kept);
+  storage.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(data));
+  storage.unsafeGetStorageImpl()->set_nbytes(bytes);
+}
+
 struct PrivateHooks final : Hooks<at::PrivateUse1HooksInterface> {
-  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
-    c10::DeviceGuard guard(storage.device());
-    auto data = allocator.allocate(bytes);
-    memcpy(data.mutable_get(), storage.data(), std::min(bytes, storage.nbytes()));
-    storage.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(data));
-    storage.unsafeGetStorageImpl()->set_nbytes(bytes);
-  }
+  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override { resize(storage, bytes); }
 };
 
 // --- Kernels ------------------------------------------------------------------------------------------------------
@@ -384,7 +386,10 @@ at::Tensor& set_nothing(at::Tensor& self) { return set_tensor(self, empty({0}, s
 
 at::Tensor host_side(const at::Tensor& tensor) { return tensor.device().type() == TYPE ? on_host(tensor) : tensor; }
 
+int64_t bytes_in = 0, bytes_out = 0;  // that crossed the bus
+
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& from, bool) {
+  if (self.device().type() != from.device().type()) (self.is_cpu() ? bytes_out : bytes_in) += self.nbytes();
   host_side(self).copy_(host_side(from));
   return self;
 }
@@ -575,6 +580,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("current", [] { return static_cast<int>(current); });
   m.def("use", [](int device) { use(static_cast<DeviceIndex>(device)); });
   m.def("fraction", [](double share, int) { fraction = share; });
+  m.def("resize", [](const at::Tensor& tensor, size_t bytes) { resize(tensor.storage(), bytes); });
   m.def("empty_cache", [] { allocator.emptyCache(); });
   m.def("reset_peak", [](int device) { allocator.resetPeakStats(static_cast<DeviceIndex>(device)); });
   m.def("info", [](int device) { return allocator.getMemoryInfo(static_cast<DeviceIndex>(device)); });
@@ -583,6 +589,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     return std::map<std::string, int64_t>{
         {"allocated", stats.allocated_bytes[0].current}, {"allocated_peak", stats.allocated_bytes[0].peak},
         {"reserved", stats.reserved_bytes[0].current}, {"reserved_peak", stats.reserved_bytes[0].peak},
-        {"retries", stats.num_alloc_retries}, {"ooms", stats.num_ooms}};
+        {"in", bytes_in}, {"out", bytes_out}, {"retries", stats.num_alloc_retries}, {"ooms", stats.num_ooms}};
   });
 }

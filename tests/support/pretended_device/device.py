@@ -38,9 +38,10 @@ class _Driver:
             return list(range(total))
         found: list[int] = []
         for each in named.split(","):  # what comes after a wrong one does not count
-            if not each.strip().isdigit() or not int(each) < total or int(each) in found:
+            number = each.strip().removeprefix("GPU-")  # a name (UUID) as numbers of GPUs have one
+            if not number.isdigit() or not int(number) < total or int(number) in found:
                 break
-            found.append(int(each))
+            found.append(int(number))
         return found
 
     @property
@@ -68,6 +69,7 @@ class _Driver:
         return {
             "num_ooms": stats["ooms"],
             "num_alloc_retries": stats["retries"],
+            "crossed_bytes": {"in": stats["in"], "out": stats["out"]},
             "allocated_bytes": {"all": {"current": stats["allocated"], "peak": stats["allocated_peak"]}},
             "reserved_bytes": {"all": {"current": stats["reserved"], "peak": stats["reserved_peak"]}},
         }
@@ -95,6 +97,9 @@ def as_cuda(library: Any) -> None:
             library.use(device)
         return before
 
+    def maybe_exchange(device: int) -> int:  # torch.compile wants another function
+        return exchange(device)
+
     def set_device(device: int) -> None:
         cuda._lazy_init()
         library.use(device)
@@ -109,7 +114,7 @@ def as_cuda(library: Any) -> None:
         "_cuda_getDevice": get_device,
         "_cuda_setDevice": set_device,
         "_cuda_exchangeDevice": exchange,
-        "_cuda_maybeExchangeDevice": exchange,
+        "_cuda_maybeExchangeDevice": maybe_exchange,
         "_cuda_synchronize": lambda: None,
         "_cuda_memoryStats": driver.stats,
         "_cuda_resetPeakMemoryStats": library.reset_peak,
@@ -133,7 +138,7 @@ def as_cuda(library: Any) -> None:
         return tuple(library.info(device))  # type: ignore[return-value]
 
     runtime = SimpleNamespace(cudaMemGetInfo=memory_info, cudaHostRegister=lambda *_: 0)
-    cuda._exchange_device = cuda._maybe_exchange_device = exchange
+    cuda._exchange_device, cuda._maybe_exchange_device = exchange, maybe_exchange
     cuda._is_in_bad_fork = lambda: driver.in_bad_fork
     cuda._cudart = runtime
     cuda.cudart = lambda: (cuda._lazy_init(), runtime)[1]
@@ -145,6 +150,7 @@ def as_cuda(library: Any) -> None:
     torch.serialization.register_package(5, lambda _storage: None, _on_cuda)
     cuda.Event = _made_by("Event", lambda **_: torch.Event("cuda"))
     cuda.stream = _nothing
+    torch.UntypedStorage.resize_ = _resizing(library)
     torch.distributed.Logger = _without_timers()
     groups = torch.distributed.distributed_c10d
     groups._NCCL_AVAILABLE, groups.ProcessGroupNCCL = True, _collectives()
@@ -154,6 +160,21 @@ def as_cuda(library: Any) -> None:
 def _made_by(name: str, make: Callable[..., Any]) -> type:
     """A class, since libraries write it into annotations."""
     return type(name, (), {"__new__": lambda _kind, *args, **kwargs: make(*args, **kwargs)})
+
+
+def _resizing(library: Any) -> Callable[[Any, int], Any]:
+    """A CPU build does not resize storages of CUDA."""
+    import torch
+
+    otherwise = torch.UntypedStorage.resize_
+
+    def resize(storage: Any, size: int) -> Any:
+        if storage.device.type != "cuda":
+            return otherwise(storage, size)
+        library.resize(torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage), size)
+        return storage
+
+    return resize
 
 
 class _Options:
