@@ -46,9 +46,11 @@ class DatasetFactory:
         return arguments.accepted(self._function) or frozenset()
 
     def with_hparams(self, hparams: Mapping[str, Any]) -> DatasetFactory:
-        """The factory for a config: hyper-parameters of the names of its parameters are arguments, too."""
-        searched = {name: value for name, value in hparams.items() if name in self.parameters}
-        return replace(self, args={**self.args, **searched}) if searched else self
+        """The factory for a config: hyper-parameters of the names of its parameters are arguments, too, and
+        dotted ones are keys inside of them."""
+        known = self.parameters
+        searched = {name: value for name, value in hparams.items() if arguments.argument_of(name) in known}
+        return replace(self, args=arguments.combined(self.args, searched)) if searched else self
 
     def check(self, hparams: Mapping[str, Any]) -> None:
         """Raise ``TaskError`` unless the factory gets what it needs, once, and nothing else."""
@@ -58,7 +60,9 @@ class DatasetFactory:
             raise TaskError(f"data.args: {self.reference} takes no argument {unknown[0]!r}; {near}")
         if twice := sorted(self.args.keys() & hparams.keys()):
             raise TaskError(f"{', '.join(twice)}: both in data.args and searched; remove it from one of them")
-        if missing := sorted(arguments.required(function) - self.args.keys() - hparams.keys()):
+        if missing := sorted(
+            arguments.required(function) - self.args.keys() - set(map(arguments.argument_of, hparams))
+        ):
             raise TaskError(
                 f"{self.reference} needs {', '.join(missing)}: give it in data.args, or search over it"
             )
