@@ -22,6 +22,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.recipes import import_object
 from cerebro_elastic.extending.state import rng
+from cerebro_lightning.export import how_to_load
 from cerebro_lightning.trainer_arguments import DECIDED_BY_RUN, checked_trainer_settings
 
 _OF_ALL = ("trainer", "seed_everything")
@@ -55,9 +56,10 @@ class ConfigFile:
                 "argument, `data....`, and link the other from it"
             )
 
-    def arguments(self, searched: Mapping[str, Any]) -> dict[str, Any]:
-        """What a script gives to the ``LightningCLI`` to get the module of a config."""
-        return {"args": _merged(self._config, searched), "run": False}
+    def how_to_load(self, searched: Mapping[str, Any]) -> str:
+        """Python code that loads an exported checkpoint."""
+        arguments = {"args": _merged(self._config, searched), "run": False}
+        return how_to_load(self._cli, arguments, ".model")
 
     def notes(self) -> list[str]:
         """The arguments of the trainer that do not count in units."""

@@ -25,8 +25,10 @@ class LightningSection(TaskSection):
     """The class, or a function or class method that makes the module, as `module:name`. It gets the
     hyper-parameters by name."""
     config: Mapping[str, JsonValue] | None = None
-    """Instead of `module`: the path of a LightningCLI file, which has the module, its data and the trainer's
+    """Instead of `module`: a file of LightningCLI or Hydra, which has the module, its data and the trainer's
     arguments; see [config files](../how-to/config-files.md)."""
+    overrides: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """With a `config` of Hydra's: overrides, as on its command line."""
     cli: Reference = CLI
     """With `config`: your subclass of `LightningCLI`, or a function that passes its arguments on to one."""
     args: Arguments = Field(default={})
@@ -49,7 +51,7 @@ class LightningSection(TaskSection):
     def _module_or_config(self) -> LightningSection:
         if (self.module is None) == (self.config is None):
             raise ValueError(
-                "needs `module`, the class of the LightningModule, or `config`, a LightningCLI file"
+                "needs `module`, the class of the LightningModule, or `config`, a LightningCLI or Hydra file"
             )
         in_file = {"args", "trainer", "callbacks"} & self.model_fields_set
         if self.config is not None and any(getattr(self, name) for name in in_file):

@@ -37,6 +37,7 @@ from cerebro_elastic.extending.tasks import (
     select_arguments,
 )
 from cerebro_lightning import refusals
+from cerebro_lightning.config_values import is_hydras
 from cerebro_lightning.distributed import DistributedStrategy, ShardedStrategy
 from cerebro_lightning.export import adapter_of, how_to_load, stock_checkpoint
 from cerebro_lightning.loaders import UnitLoaders, attached, data_module, loader_of_rows, loaders_of_test_set
@@ -57,6 +58,7 @@ from cerebro_lightning.watched import acts_at_end, observed, ordinary_fit, reade
 
 if TYPE_CHECKING:
     from cerebro_lightning.config_file import ConfigFile
+    from cerebro_lightning.hydra_file import HydraFile
 
 _CPU = torch.device("cpu")
 
@@ -72,9 +74,9 @@ class LightningTask:
     def __init__(self, section: LightningSection, root: Path) -> None:
         self._section = section
         self._root = root
-        self._file = None if section.config is None else _config_file(section.config, section.cli, root)
+        self._file = _config_file(section, root)
         self._make = _maker(section.module, root) if self._file is None else self._file.module
-        self._name = section.module or f"the file of task.config, by {section.cli},"
+        self._name = section.module or "the file of task.config"
         self._class = _class_made_by(self._make)
         self._files = UserGlobals([self._make, *self._class.__mro__], root)
         self._takers = Takers({self._make.__name__: (self._make, frozenset())}, section.args)
@@ -333,7 +335,7 @@ class LightningTask:
             checkpoint, lost = stock_checkpoint(module, trainer, state, batches, of_module)
             adapter = adapter_of(module)
         if self._file is not None:
-            load = how_to_load(self._section.cli, self._file.arguments(arguments), ".model")
+            load = self._file.how_to_load(arguments)
         else:
             assert self._section.module is not None
             load = how_to_load(self._section.module, arguments if self._make is not self._class else None)
@@ -391,11 +393,17 @@ def _own_callbacks(module: pl.LightningModule) -> Sequence[pl.Callback]:
     return own if isinstance(own, Sequence) else [own]
 
 
-def _config_file(config: Mapping[str, Any], cli: str, root: Path) -> ConfigFile:
-    """Imported on use, since it needs jsonargparse."""
+def _config_file(section: LightningSection, root: Path) -> ConfigFile | HydraFile | None:
+    """Imported on use, since they need jsonargparse and Hydra."""
+    if section.config is None:
+        return None
+    if is_hydras(section.config):
+        from cerebro_lightning.hydra_file import HydraFile
+
+        return HydraFile(section.config)
     from cerebro_lightning.config_file import ConfigFile
 
-    return ConfigFile(config, cli, root)
+    return ConfigFile(section.config, section.cli, root)
 
 
 def _maker(reference: str | None, root: Path) -> Any:

@@ -1,16 +1,19 @@
-"""A LightningCLI file as a task, side by side with the CLI's own fit."""
+"""A file of LightningCLI or Hydra as a task, side by side with their own fit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import cli_zoo
+import lightning as L
 import pytest
 import torch
 import yaml
 from data_harness import FOLDER, runner_of, units
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
 from test_data_module import InOrder
 from torch.utils.data import DataLoader
 
@@ -76,6 +79,61 @@ def test_units_equal_the_fit_of_the_cli_itself(tmp_path: Path, cli: str) -> None
     assert all(torch.equal(value, last.state["state_dict"][name]) for name, value in weights.items())
     assert last.metrics == {name: float(value) for name, value in own.trainer.callback_metrics.items()}
     assert any("EarlyStopping" in name for name in last.state["callbacks"])
+
+
+def hydras(space: dict[str, Any], **task: Any) -> Recipe:
+    return load_recipe(
+        {
+            "task": {"kind": "lightning", "config": "hydra/train.yaml", **task},
+            "data": {"partitions": 3},
+            "search": {"space": {name: [value] for name, value in space.items()}},
+            "objective": {"metric": "val_loss"},
+        },
+        root=FOLDER,
+    )
+
+
+def test_units_equal_the_fit_of_what_hydra_makes(tmp_path: Path) -> None:
+    point = {"model.optimizer.lr": 0.03, "model.encoder.width": 5, "data.batch_size": 4}
+    recipe = hydras(point, overrides=["trainer.gradient_clip_val=0.1"])
+    assert load_recipe(recipe.resolved(), root=FOLDER) == recipe
+    runner = runner_of(recipe, tmp_path, point)
+    *_, (_, last) = units(runner, point)
+
+    with initialize_config_dir(str(FOLDER / "hydra"), version_base="1.3"):
+        options = [f"{name}={value}" for name, value in point.items()]
+        own = compose(
+            "train", overrides=[*options, f"output_dir={tmp_path}", "trainer.gradient_clip_val=0.1"]
+        )
+    L.seed_everything(own.seed, workers=True)
+    data, model = instantiate(own.data), instantiate(own.model)
+    callbacks = [instantiate(each) for each in own.callbacks.values()]
+    trainer = instantiate(own.trainer, callbacks=callbacks, num_sanity_val_steps=0, logger=False)
+    data.train_dataloader = lambda: DataLoader(data.rows, batch_sampler=InOrder(runner, 4, drop_last=False))
+    trainer.fit(model, datamodule=data)
+
+    weights = model.state_dict()
+    assert weights["encoder.layers.0.weight"].shape == (5, 6)
+    assert all(torch.equal(value, last.state["state_dict"][name]) for name, value in weights.items())
+    assert last.metrics == {name: float(value) for name, value in trainer.callback_metrics.items()}
+
+
+@pytest.mark.parametrize(
+    ("point", "overrides", "message"),
+    [
+        ({"model.optimizer.lrr": 0.1}, (), "no such hyper-parameter.*lrr"),
+        ({"trainer.gradient_clip_val": 0.1}, (), "trainer: the same for all configs"),
+        ({"width": 32}, ("data.rows=${width}",), "interpolated from width"),
+        ({}, ("trainer.devices=4",), "devices cannot be set"),
+        ({}, ("modle.classes=4",), "modle"),
+        ({}, ("model.classes=${output_dir}",), "may be given by task.overrides"),
+    ],
+)
+def test_what_of_hydra_a_unit_cannot_do_is_refused_before_the_start(
+    tmp_path: Path, point: dict[str, Any], overrides: Sequence[str], message: str
+) -> None:
+    with pytest.raises(CerebroError, match=message):
+        runner_of(hydras(point or {"width": 4}, overrides=overrides), tmp_path, point)
 
 
 @pytest.mark.parametrize(
