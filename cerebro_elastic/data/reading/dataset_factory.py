@@ -23,6 +23,9 @@ _KEPT = 2
 """The number of datasets with different arguments that stay in memory: for the present unit and the one
 before."""
 
+_OTHER_NAMES = {"validation": "valid"}
+"""Of splits, in other libraries, such as the ``DatasetDict`` of datasets."""
+
 
 @dataclass(frozen=True, slots=True)
 class DatasetFactory:
@@ -120,8 +123,10 @@ def forget_datasets() -> None:
 
 
 def _by_split(returned: Any) -> Mapping[str, Any]:
-    named = isinstance(returned, Mapping) and "train" in returned and set(returned) <= set(SPLITS)
-    return dict(returned) if named else {"train": returned}
+    if not isinstance(returned, Mapping) or "train" not in returned:
+        return {"train": returned}
+    named = {_OTHER_NAMES.get(split, split): data for split, data in returned.items()}
+    return named if set(named) <= set(SPLITS) else {"train": returned}
 
 
 def _described(lengths: Mapping[str, int]) -> str:
