@@ -336,12 +336,14 @@ def events_reference() -> str:
 
 EXTRAS: Mapping[str, str] = {
     "boosting": "LightGBM and XGBoost",
+    "cli": "[LightningCLI files](config-files.md) as tasks",
     "cloudpickle": "what a notebook defines and has no source that can be written",
     "deepspeed": "ZeRO stages 1 to 3",
     "etcd3": "etcd over gRPC",
     "exact": "CP-SAT, for the scheduler `exact`",
     "examples": "the data of the examples: scikit-learn's digits, flights, pictures",
     "gpu": "the utilisation of NVIDIA GPUs (`nvidia-ml-py`)",
+    "hydra": "[configs of Hydra](config-files.md#hydra) as tasks",
     "jax": "JAX, optax and flax",
     "keras": "Keras 3",
     "kubernetes": "`torchx run cerebro.mop` on Kubernetes",

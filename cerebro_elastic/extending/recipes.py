@@ -10,6 +10,7 @@ from cerebro_elastic.recipes.parallelism import ParallelismSection as Parallelis
 from cerebro_elastic.recipes.schema import Recipe as Recipe
 from cerebro_elastic.recipes.search import Objective as Objective
 from cerebro_elastic.recipes.search import SearchSection as SearchSection
+from cerebro_elastic.recipes.source import read_yaml as read_yaml
 from cerebro_elastic.recipes.tasks import TaskSection as TaskSection
 from cerebro_elastic.recipes.tasks import TorchSection as TorchSection
 from cerebro_elastic.registry import folder_named as folder_named

@@ -47,6 +47,7 @@ from cerebro_elastic.training.test_metrics import evaluated as evaluated
 from cerebro_elastic.training.test_metrics import named_as_test as named_as_test
 from cerebro_elastic.training.test_metrics import row_by_row as row_by_row
 
+combined_arguments = arguments.combined
 select_arguments = arguments.select
 object_digest = user_objects.digest
 UserGlobals = user_objects.UserGlobals

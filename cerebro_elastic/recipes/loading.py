@@ -16,6 +16,7 @@ from cerebro_elastic.errors import RecipeError, did_you_mean
 from cerebro_elastic.recipes.fields import Section
 from cerebro_elastic.recipes.schema import Recipe, section_type, sections_with
 from cerebro_elastic.recipes.source import Source, read_yaml
+from cerebro_elastic.recipes.tasks import task_type
 from cerebro_elastic.system.files import here, redacted
 
 _EXPECTED = {
@@ -56,12 +57,21 @@ def load_recipe(
         (4, 10, 2)
     """
     source, folder = _read(recipe)
+    folder = Path(here(str(root))) if root is not None else folder
     source = source.override(overrides)
+    source = replace(source, values=_completed(source.values, folder))
     try:
         checked = Recipe.model_validate(source.values)
     except ValidationError as exc:
         raise RecipeError("\n".join(_lines(exc, source))) from exc
-    return checked.placed(Path(here(str(root))) if root is not None else folder, source)
+    return checked.placed(folder, source)
+
+
+def _completed(values: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
+    """The values, with those of files that the task names."""
+    task = values.get("task")
+    kind = task.get("kind") if isinstance(task, Mapping) else None
+    return values if kind is None else task_type(kind).completed(values, root)
 
 
 def _read(recipe: str | Path | Mapping[str, Any] | Recipe) -> tuple[Source, Path]:

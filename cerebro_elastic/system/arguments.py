@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from cerebro_elastic.errors import TaskError, did_you_mean
 
 
 def accepted(function: Callable[..., Any]) -> frozenset[str] | None:
@@ -24,6 +26,36 @@ def required(function: Callable[..., Any]) -> frozenset[str]:
         for parameter in inspect.signature(function).parameters.values()
         if parameter.default is parameter.empty and parameter.kind not in varied
     )
+
+
+def argument_of(name: str) -> str:
+    """The argument that a value of this name belongs to: ``model.lr`` is a key inside of ``model``."""
+    return name.partition(".")[0]
+
+
+def combined(args: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """All arguments by name: ``values`` on top of ``args``, and dotted names inside of their argument.
+
+    Raises ``TaskError`` if ``args`` has the argument, and no such key in it.
+    """
+    taken = {**args, **{name: value for name, value in values.items() if "." not in name}}
+    for name, value in values.items():
+        if "." in name:
+            first_key, *path = name.split(".")
+            inside = taken.get(first_key, {})
+            taken[first_key] = _with(inside, path, value, name, strict=first_key in args)
+    return taken
+
+
+def _with(mapping: Any, path: Sequence[str], value: Any, name: str, *, strict: bool) -> Any:
+    """A copy of the ``mapping`` that has the ``value`` at the ``path``."""
+    if not path:
+        return value
+    if not isinstance(mapping, Mapping) or (strict and path[0] not in mapping):
+        near = did_you_mean(path[0], mapping) if isinstance(mapping, Mapping) else f"it has {mapping!r}"
+        raise TaskError(f"hyper-parameter {name!r}: there is no key {path[0]!r} in that argument; {near}")
+    inner = _with(mapping.get(path[0], {}), path[1:], value, name, strict=strict)
+    return {**mapping, path[0]: inner}
 
 
 def first(function: Callable[..., Any]) -> str:

@@ -95,5 +95,9 @@ def number(value: Any) -> str:
 
 
 def hparams_text(hparams: Mapping[str, Any]) -> str:
-    """``lr=0.01 width=64``."""
-    return one_line(" ".join(f"{name}={number(value)}" for name, value in hparams.items()))
+    """``lr=0.01 width=64``. Of a dotted name only the last part, if no other name ends so."""
+    last = [name.rpartition(".")[2] for name in hparams]
+    names = [short if last.count(short) == 1 else name for name, short in zip(hparams, last, strict=True)]
+    return one_line(
+        " ".join(f"{name}={number(value)}" for name, value in zip(names, hparams.values(), strict=True))
+    )

@@ -16,6 +16,7 @@ from cerebro_elastic.checkpoint import Still
 from cerebro_elastic.checkpoint.tree import flatten
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import TaskError
+from cerebro_elastic.system import arguments
 from cerebro_elastic.system.process_settings import AsSetUp, borrowed
 from cerebro_elastic.system.setting import Setting
 from cerebro_elastic.training import job_batches
@@ -136,7 +137,8 @@ class ArrayTask(ABC):
 
     def values_for(self, hparams: HParams, epochs: int, batches: int) -> dict[str, Any]:
         """The same, for training of ``epochs`` epochs with ``batches`` batches each."""
-        return {**self._takers.args, **hparams, "epochs": epochs, "steps": epochs * batches}
+        given = arguments.combined(self._takers.args, hparams)
+        return {**given, "epochs": epochs, "steps": epochs * batches}
 
     def train(self, job: UnitJob) -> UnitResult:
         batches = UnitBatches(job, splits=self.splits)

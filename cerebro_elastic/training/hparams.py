@@ -41,13 +41,13 @@ class Takers:
     def takes(self, name: str) -> bool:
         """Whether a function takes a hyper-parameter of this name."""
         taken = self._taken()
-        return taken is None or name in taken or name == "batch_size"
+        return taken is None or arguments.argument_of(name) in taken or name == "batch_size"
 
     def check(self, hparams: HParams) -> None:
         """Raise ``TaskError`` unless some function takes each hyper-parameter of a config, and each function
         gets what it needs."""
         check_batch_size(hparams)
-        given = {**self.args, **hparams}
+        given = arguments.combined(self.args, hparams)
         if twice := sorted(self.args.keys() & hparams.keys()):
             raise TaskError(f"{', '.join(twice)}: both in task.args and searched; remove it from one of them")
         if ours := sorted(given.keys() & self.reserved):
@@ -94,7 +94,7 @@ def task_hparams(task: Task, loader: LoaderSettings, hparams: HParams) -> HParam
     return {
         name: value
         for name, value in hparams.items()
-        if name not in of_data or (isinstance(task, TakesByName) and task.takes(name))
+        if arguments.argument_of(name) not in of_data or (isinstance(task, TakesByName) and task.takes(name))
     }
 
 
@@ -105,7 +105,7 @@ def check_hparams(task: Task, loader: LoaderSettings, hparams: HParams) -> None:
         task.check(task_hparams(task, loader, hparams))
     except TaskError as exc:
         unknown = [n for n in hparams if isinstance(task, TakesByName) and not task.takes(n)]
-        unknown = [n for n in unknown if n not in loader.parameters]
+        unknown = [n for n in unknown if arguments.argument_of(n) not in loader.parameters]
         takers = [*loader.functions, *([loader.dataset.reference] if loader.dataset is not None else [])]
         if not unknown or not takers:
             raise

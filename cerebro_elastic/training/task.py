@@ -245,6 +245,14 @@ class SupportsPrecheck(Protocol):
 
 
 @runtime_checkable
+class HasNotes(Protocol):
+    """A task that says before the start what it leaves out of what the user has written."""
+
+    def notes(self, hparams: HParams) -> Sequence[str]:
+        """A sentence for each."""
+
+
+@runtime_checkable
 class ReadsFiles(Protocol):
     """A task whose results depend on files besides code, such as those of a model that it begins with. A run
     records their digests, and machines with other files are refused."""

@@ -91,7 +91,7 @@ class UserFunctions:
         return Parts(model, optimizer or self._make_optimizer(model, hparams), scheduler)
 
     def model_arguments(self, hparams: HParams, context: Mapping[str, Any]) -> dict[str, Any]:
-        return arguments.select(self._model_fn, {**self._section.args, **hparams, **context})
+        return arguments.select(self._model_fn, {**self._all(hparams), **context})
 
     def prepared(self, batches: Iterable[Any], hparams: HParams) -> Iterator[Any]:
         """Apply ``input_fn``, if there is one, to batches of the loader."""
@@ -102,13 +102,13 @@ class UserFunctions:
     def input_arguments(self, hparams: HParams) -> dict[str, Any]:
         """The arguments of ``input_fn`` besides the batch."""
         function = self._input_fn
-        return arguments.select(function, {**self._section.args, **hparams}) if function else {}
+        return arguments.select(function, self._all(hparams)) if function else {}
 
     def call(
         self, function: Callable[..., Any], hparams: HParams, context: Mapping[str, Any]
     ) -> dict[str, float]:
         """Call a ``train_fn`` or ``eval_fn``; returns its metrics by name."""
-        values = {**self._section.args, **hparams, **context}
+        values = {**self._all(hparams), **context}
         metrics = function(**arguments.select(function, values))
         if metrics is None:
             return {}
@@ -120,11 +120,14 @@ class UserFunctions:
 
     def _make_optimizer(self, model: nn.Module, hparams: HParams) -> Optimizer:
         assert self._optimizer
-        values = {**self._section.args, **hparams}
+        values = self._all(hparams)
         optimizer: Optimizer = self._optimizer(
             model.parameters(), **arguments.select(self._optimizer, values)
         )
         return optimizer
+
+    def _all(self, hparams: HParams) -> dict[str, Any]:
+        return arguments.combined(self._section.args, hparams)
 
     def _functions(self) -> dict[str, Taker]:
         """The functions by role."""

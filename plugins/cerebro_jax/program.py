@@ -22,12 +22,14 @@ _CONTAINERS = (dict, list, tuple, type(None))
 class Structure:
     """The value that ``init_fn`` has ``made`` for one config, without its arrays: it converts them to a dict
     by path and back. It is not stored: ``init_fn`` makes it again. Each config has its own, which may hold
-    functions and numbers that depend on hyper-parameters, such as optax' optimizers."""
+    functions and numbers that depend on hyper-parameters, such as optax' optimizers. What is fixed in a plain
+    tree belongs to it: functions, and numbers of Python beside modules of Equinox."""
 
     _treedef: Any  # JAX has no types
 
     def __init__(self, made: Any) -> None:
         self._graphdef, tree = _split(made)
+        self._fixed = None if self.has_objects else _parted(made)[0]
         paths, self._treedef = jax.tree_util.tree_flatten_with_path(tree)
         self._kinds = {_name(path): _kind(leaf, _name(path)) for path, leaf in paths}
 
@@ -39,7 +41,7 @@ class Structure:
     @property
     def holds_arrays_alone(self) -> bool:
         """Whether it holds nothing but arrays, in Python's containers."""
-        return not self.has_objects and _is_plain(self._treedef)
+        return not self.has_objects and self._fixed is None and _is_plain(self._treedef)
 
     def begin(self, made: Any) -> Any:
         """The arrays that ``init_fn`` returned, as copies, which may be donated."""
@@ -48,6 +50,10 @@ class Structure:
 
     def merged(self, tree: Any) -> Any:
         """The structure filled with these arrays, as ``init_fn`` would return it."""
+        if self._fixed is not None:
+            return jax.tree_util.tree_map(
+                lambda fixed, leaf: leaf if fixed is None else fixed, self._fixed, tree, is_leaf=_is_none
+            )
         if not self.has_objects:
             return tree
         from flax import nnx
@@ -56,6 +62,14 @@ class Structure:
 
     def split(self, merged: Any) -> Any:
         """The inverse of ``merged``. Raises ``TaskError`` if more than arrays has changed."""
+        if self._fixed is not None:
+            fixed, tree = _parted(merged)
+            if fixed != self._fixed:
+                raise TaskError(
+                    "step_fn changes a function or a number of Python in the state: only arrays hop, so make "
+                    "an array of what training changes"
+                )
+            return tree
         graphdef, tree = _split(merged)
         if graphdef != self._graphdef:
             raise TaskError(
@@ -104,19 +118,44 @@ class Structure:
 
 
 def _split(made: Any) -> tuple[Any, Any]:
-    """The structure of Flax NNX's objects and their arrays; of a plain tree ``None`` and the tree. Flax is
-    not imported for a plain tree."""
+    """The structure of Flax NNX's objects and their arrays; of a plain tree ``None`` and what of it is not
+    fixed. Flax is not imported for a plain tree."""
     leaves = jax.tree_util.tree_leaves(made, is_leaf=_is_object)
     if not any(map(_is_object, leaves)):
-        return None, made
+        return None, _parted(made)[1]
     from flax import nnx
 
     graphdef, state = nnx.split(made)
     return graphdef, state
 
 
+def _parted(tree: Any) -> tuple[Any, Any]:
+    """The fixed leaves of a plain tree and the others, with ``None`` elsewhere; ``None`` if none is fixed."""
+    by_equinox = any(map(_is_equinox, jax.tree_util.tree_leaves(tree, is_leaf=_is_equinox)))
+
+    def is_fixed(leaf: Any) -> bool:  # as Equinox' filters have it
+        return callable(leaf) or (by_equinox and not hasattr(leaf, "dtype"))
+
+    fixed = jax.tree_util.tree_map(lambda leaf: leaf if is_fixed(leaf) else None, tree)
+    if not jax.tree_util.tree_leaves(fixed):
+        return None, tree
+    return fixed, jax.tree_util.tree_map(lambda leaf: None if is_fixed(leaf) else leaf, tree)
+
+
+def _is_none(value: Any) -> bool:
+    return value is None
+
+
+def _is_equinox(value: Any) -> bool:
+    return _is_of("equinox", value)
+
+
 def _is_object(value: Any) -> bool:
-    return any(kind.__module__.startswith("flax.nnx") for kind in type(value).__mro__)
+    return _is_of("flax.nnx", value)
+
+
+def _is_of(package: str, value: Any) -> bool:
+    return any(f"{kind.__module__}.".startswith(f"{package}.") for kind in type(value).__mro__)
 
 
 def _is_plain(treedef: Any) -> bool:
@@ -243,7 +282,7 @@ def _stepped(
         return structure.split(merged), returned
     pair = isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping)
     if pair and not structure.has_objects:
-        return returned
+        return structure.split(returned[0]), returned[1]
     expected = "metrics by name" if structure.has_objects else "(state, metrics by name)"
     raise TaskError(f"{step.__name__} returned a {type(returned).__name__}: expected {expected}")
 

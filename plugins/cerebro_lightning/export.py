@@ -79,12 +79,14 @@ def _changed(owner: str, fresh: Tree, tree: Tree) -> Iterator[str]:
             yield f"the attribute {owner}.{name}"
 
 
-def how_to_load(module: str, arguments: Mapping[str, Any] | None) -> str:
+def how_to_load(module: str, arguments: Mapping[str, Any] | None, attribute: str = "") -> str:
     """Python code that loads an exported checkpoint of the class ``module`` (``module:name``), or of the
-    function that made the module of ``arguments``."""
+    function that made the module of ``arguments``, or what has it as an ``attribute``."""
     where, _, name = module.partition(":")
     text = _LOAD if arguments is None else _LOAD_MADE
-    return text.format(where=where, name=name, first=name.partition(".")[0], arguments=arguments)
+    return text.format(
+        where=where, name=name, first=name.partition(".")[0], arguments=arguments, attribute=attribute
+    )
 
 
 _LOAD = """\
@@ -100,7 +102,7 @@ _LOAD_MADE = """\
 import torch
 from {where} import {first}
 
-model = {name}(**{arguments})
+model = {name}(**{arguments}){attribute}
 model.load_state_dict(torch.load("CHECKPOINT", weights_only=True)["state_dict"])
 """
 

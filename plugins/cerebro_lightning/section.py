@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from cerebro_elastic.extending.recipes import Arguments, Callback, Reference, TaskSection
+from cerebro_lightning.config_values import CLI, completed
 from cerebro_lightning.trainer_arguments import checked_trainer_settings
 
 
@@ -18,9 +21,16 @@ class LightningSection(TaskSection):
 
     kind: Literal["lightning"] = "lightning"
     """A `LightningModule`."""
-    module: Reference
+    module: Reference | None = None
     """The class, or a function or class method that makes the module, as `module:name`. It gets the
     hyper-parameters by name."""
+    config: Mapping[str, JsonValue] | None = None
+    """Instead of `module`: a file of LightningCLI or Hydra, which has the module, its data and the trainer's
+    arguments; see [config files](../how-to/config-files.md)."""
+    overrides: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """With a `config` of Hydra's: overrides, as on its command line."""
+    cli: Reference = CLI
+    """With `config`: your subclass of `LightningCLI`, or a function that passes its arguments on to one."""
     args: Arguments = Field(default={})
     """Constructor arguments that are not searched."""
     trainer: Annotated[Arguments, AfterValidator(checked_trainer_settings)] = Field(default={})
@@ -32,3 +42,18 @@ class LightningSection(TaskSection):
     frozen_prefix: str | None = None
     """The submodule, such as `encoder`, that is not trained and gets the rows first: what it makes of a row
     is computed once. See [frozen prefix](../how-to/models.md#a-frozen-prefix)."""
+
+    @classmethod
+    def completed(cls, recipe: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
+        return completed(recipe, root)
+
+    @model_validator(mode="after")
+    def _module_or_config(self) -> LightningSection:
+        if (self.module is None) == (self.config is None):
+            raise ValueError(
+                "needs `module`, the class of the LightningModule, or `config`, a LightningCLI or Hydra file"
+            )
+        in_file = {"args", "trainer", "callbacks"} & self.model_fields_set
+        if self.config is not None and any(getattr(self, name) for name in in_file):
+            raise ValueError(f"{', '.join(sorted(in_file))}: with `config` they stand in that file")
+        return self

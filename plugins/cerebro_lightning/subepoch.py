@@ -101,11 +101,18 @@ if not lightning.__version__.startswith(("2.5.", "2.6.")):
 
 look_once_for_external_callbacks()
 
+_HYPER_PARAMETERS = (
+    "CHECKPOINT_HYPER_PARAMS_KEY",
+    "CHECKPOINT_HYPER_PARAMS_NAME",
+    "CHECKPOINT_HYPER_PARAMS_TYPE",
+)
 _REBUILT = (
     "loops",
-    pl.LightningModule.CHECKPOINT_HYPER_PARAMS_KEY,
-    pl.LightningModule.CHECKPOINT_HYPER_PARAMS_NAME,
-    pl.LightningModule.CHECKPOINT_HYPER_PARAMS_TYPE,
+    *(
+        getattr(made, name)
+        for made in (pl.LightningModule, pl.LightningDataModule)
+        for name in _HYPER_PARAMETERS
+    ),
 )
 """Keys of a stock checkpoint that a unit does not load, as it gets their values from elsewhere."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import lightning.pytorch as pl
 import torch
@@ -30,12 +30,14 @@ from cerebro_elastic.extending.tasks import (
     UnitJob,
     UnitResult,
     UserGlobals,
+    combined_arguments,
     evaluated,
     job_batches,
     named_as_test,
     select_arguments,
 )
 from cerebro_lightning import refusals
+from cerebro_lightning.config_values import is_hydras
 from cerebro_lightning.distributed import DistributedStrategy, ShardedStrategy
 from cerebro_lightning.export import adapter_of, how_to_load, stock_checkpoint
 from cerebro_lightning.loaders import UnitLoaders, attached, data_module, loader_of_rows, loaders_of_test_set
@@ -54,6 +56,10 @@ from cerebro_lightning.trainer_settings import (
 )
 from cerebro_lightning.watched import observed, ordinary_fit
 
+if TYPE_CHECKING:
+    from cerebro_lightning.config_file import ConfigFile
+    from cerebro_lightning.hydra_file import HydraFile
+
 _CPU = torch.device("cpu")
 
 
@@ -68,25 +74,25 @@ class LightningTask:
     def __init__(self, section: LightningSection, root: Path) -> None:
         self._section = section
         self._root = root
-        self._make = _maker(section.module, root)
+        self._file = _config_file(section, root)
+        self._make = _maker(section.module, root) if self._file is None else self._file.module
+        self._name = section.module or "the file of task.config"
         self._class = _class_made_by(self._make)
         self._files = UserGlobals([self._make, *self._class.__mro__], root)
         self._takers = Takers({self._make.__name__: (self._make, frozenset())}, section.args)
 
     def check(self, hparams: HParams) -> None:
         self._takers.check(hparams)
-        if self._class is pl.LightningModule:
+        if self._file is not None or self._class is pl.LightningModule:
             self._learn_class(hparams)
-        callbacks = self._callbacks()
+        callbacks, settings = self._callbacks(hparams), self._trainer(hparams)
         with unit_process(_CPU):
             try:
-                make_trainer(
-                    self._section.trainer, callbacks, RowLogger(0), 1, _CPU, NamedStateStrategy(_CPU)
-                )
+                make_trainer(settings, callbacks, RowLogger(0), 1, _CPU, NamedStateStrategy(_CPU))
             except Exception as exc:
                 raise TaskError(
-                    f"L.Trainer does not take task.trainer {dict(self._section.trainer)} with task.callbacks "
-                    f"{list(self._section.callbacks)}: {exc}"
+                    f"L.Trainer does not take task.trainer {dict(settings)} with task.callbacks "
+                    f"{[type(each).__name__ for each in callbacks]}: {exc}"
                 ) from exc
         checked_callbacks(self._own_callbacks(hparams))
         self._check_prefix(hparams)
@@ -94,16 +100,23 @@ class LightningTask:
     def takes(self, name: str) -> bool:
         return self._takers.takes(name)
 
+    def notes(self, hparams: HParams) -> Sequence[str]:
+        del hparams
+        return [] if self._file is None else self._file.notes()
+
     def _learn_class(self, hparams: HParams) -> None:
-        """A function that does not say which class it makes is called."""
+        """A function that does not say which class it makes is called, and a file is read with the values of
+        each config."""
         with self._in_unit():
             try:
                 self._build(hparams, seed=0)
+                if self._file is not None:
+                    self._file.check(self._arguments(hparams))
             except TaskError:
                 raise
             except Exception as exc:
                 raise TaskError(
-                    f"task.module: {self._section.module} failed at {place_in(str(self._root), exc)}: "
+                    f"task.module: {self._name} failed at {place_in(str(self._root), exc)}: "
                     f"{type(exc).__name__}: {exc}"
                 ) from exc
 
@@ -135,16 +148,17 @@ class LightningTask:
     def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
         """Checks the settings, the callbacks, and a module without values, unless its constructor needs
         values."""
-        name, settings = strategy.parallelism, self._section.trainer
+        name = strategy.parallelism
         if name == "single":
             return None
         if refusal := prefix_content.refusal_of(self._section.frozen_prefix, strategy):
             return refusal
         try:
             by = refusals.stepwise(make_parallelism(name, strategy.options), name)
+            settings = self._trainer(hparams)
             refusals.refuse_settings(settings, by, name)
             refusals.precision_of(settings, name)
-            refusals.refuse_callbacks(self._callbacks(), by, name)
+            refusals.refuse_callbacks(self._callbacks(hparams), by, name)
             with self._files.borrowed():
                 refusals.refuse_unmade(lambda: self._build(hparams, seed=0), by, name, strategy.ranks)
         except TaskError as refused:
@@ -160,7 +174,7 @@ class LightningTask:
             module = self._build(job.hparams, job.seed)
             unit = SubEpoch(
                 module,
-                self._new_trainer(logger, job.epochs, strategy),
+                self._new_trainer(job.hparams, logger, job.epochs, strategy),
                 state=self._state(job, module),
                 batches_left=end - job.skip,
                 first=not job.visited and not job.skip,
@@ -210,7 +224,8 @@ class LightningTask:
             module = self._build(first.hparams, first.seed)
             jobs, prefix_of = self._with_prefix(jobs)
             with prefix_of(module):
-                return ordinary_fit(module, self._section.trainer, self._callbacks(), jobs, observe)
+                trainer, callbacks = self._trainer(first.hparams), self._callbacks(first.hparams)
+                return ordinary_fit(module, trainer, callbacks, jobs, observe)
 
     def evaluate(self, job: UnitJob) -> UnitResult:
         """Validate the partition outside of the fit, by ``validation_step``, without callbacks."""
@@ -227,7 +242,7 @@ class LightningTask:
     def why_not_apart(self, hparams: HParams, strategies: Sequence[Strategy]) -> str | None:
         if any(strategy.ranks > 1 for strategy in strategies):
             return "a module is validated apart on one rank: use `parallelism: single`"
-        callbacks = [*self._callbacks(), *checked_callbacks(self._own_callbacks(hparams))]
+        callbacks = [*self._callbacks(hparams), *checked_callbacks(self._own_callbacks(hparams))]
         if watching := [name for each in callbacks if (name := watches_validation(each))]:
             return (
                 f"{', '.join(watching)} would not be called, since a partition is validated outside of the "
@@ -244,6 +259,8 @@ class LightningTask:
         """By the module's ``test_step``, or its ``validation_step`` if it has none; without callbacks."""
         assert job.state is not None
         device = torch.device(job.device)
+        if self._class is pl.LightningModule:
+            self._learn_class(job.hparams)
         with self._in_unit(device):
             stage: Stage = (
                 "test" if is_overridden("test_step", self._class, pl.LightningModule) else "validate"
@@ -282,7 +299,7 @@ class LightningTask:
         assert job.state is not None
         module = load_state(self._build(job.hparams, job.seed), job.state)
         strategy = NamedStateStrategy(device)
-        trainer = make_trainer(self._section.trainer, callbacks, RowLogger(0), 1, device, strategy)
+        trainer = make_trainer(self._trainer(job.hparams), callbacks, RowLogger(0), 1, device, strategy)
         run = trainer.test if stage == "test" else trainer.validate
         with attached(data_module(job), None, loaders) as given:
             data = given if "datamodule" in given else {"dataloaders": loaders}
@@ -296,11 +313,16 @@ class LightningTask:
 
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:
         with self._in_unit():
-            trainer = self._new_trainer(RowLogger(0), epochs, NamedStateStrategy(_CPU))
+            trainer = self._new_trainer(hparams, RowLogger(0), epochs, NamedStateStrategy(_CPU))
             module, arguments = self._build(hparams, seed), self._arguments(hparams)
-            checkpoint, lost = stock_checkpoint(module, trainer, state, batches, arguments)
+            of_module = arguments if self._file is None else {}
+            checkpoint, lost = stock_checkpoint(module, trainer, state, batches, of_module)
             adapter = adapter_of(module)
-        load = how_to_load(self._section.module, arguments if self._make is not self._class else None)
+        if self._file is not None:
+            load = self._file.how_to_load(arguments)
+        else:
+            assert self._section.module is not None
+            load = how_to_load(self._section.module, arguments if self._make is not self._class else None)
         card = {"library_name": "lightning"}
         return Exported(
             checkpoint["state_dict"], load, checkpoint, not_carried=lost, card=card, further=adapter
@@ -316,24 +338,32 @@ class LightningTask:
         pl.seed_everything(seed, verbose=False)
         module = self._make(**self._arguments(hparams))
         if not isinstance(module, pl.LightningModule):
-            what = f"task.module: {self._section.module} returned a {type(module).__name__}"
+            what = f"task.module: {self._name} returned a {type(module).__name__}"
             raise TaskError(f"{what}: it must return a LightningModule")
         if type(module) is not self._class:
-            self._class = _checked(type(module), self._section.module)
+            self._class = type(_checked(module, self._name))
         return module
 
     def _arguments(self, hparams: HParams) -> dict[str, Any]:
-        values = {**self._section.args, **hparams}
+        values = combined_arguments(self._section.args, hparams)
         if "batch_size" not in inspect.signature(self._make).parameters:  # not by ``**kwargs`` either
             values.pop("batch_size", None)
         return select_arguments(self._make, values)
 
-    def _callbacks(self) -> list[pl.Callback]:
-        return make_callbacks(self._section.callbacks, self._root)
+    def _trainer(self, hparams: HParams) -> Mapping[str, Any]:
+        """The arguments of the trainer."""
+        return self._section.trainer if self._file is None else self._file.trainer(self._arguments(hparams))
 
-    def _new_trainer(self, logger: RowLogger, epochs: int, strategy: NamedStateStrategy) -> pl.Trainer:
-        callbacks, device = self._callbacks(), strategy.root_device
-        return make_trainer(self._section.trainer, callbacks, logger, epochs, device, strategy)
+    def _callbacks(self, hparams: HParams) -> list[pl.Callback]:
+        if self._file is None:
+            return make_callbacks(self._section.callbacks, self._root)
+        return checked_callbacks(self._file.callbacks(self._arguments(hparams)))
+
+    def _new_trainer(
+        self, hparams: HParams, logger: RowLogger, epochs: int, strategy: NamedStateStrategy
+    ) -> pl.Trainer:
+        callbacks, device = self._callbacks(hparams), strategy.root_device
+        return make_trainer(self._trainer(hparams), callbacks, logger, epochs, device, strategy)
 
     @contextmanager
     def _in_unit(self, device: torch.device = _CPU) -> Iterator[None]:
@@ -347,8 +377,22 @@ def _own_callbacks(module: pl.LightningModule) -> Sequence[pl.Callback]:
     return own if isinstance(own, Sequence) else [own]
 
 
-def _maker(reference: str, root: Path) -> Any:
+def _config_file(section: LightningSection, root: Path) -> ConfigFile | HydraFile | None:
+    """Imported on use, since they need jsonargparse and Hydra."""
+    if section.config is None:
+        return None
+    if is_hydras(section.config):
+        from cerebro_lightning.hydra_file import HydraFile
+
+        return HydraFile(section.config)
+    from cerebro_lightning.config_file import ConfigFile
+
+    return ConfigFile(section.config, section.cli, root)
+
+
+def _maker(reference: str | None, root: Path) -> Any:
     """The class, or the function that makes its modules."""
+    assert reference is not None  # by the section
     made = import_object(reference, root)
     if both_loaded():
         raise TaskError(
@@ -377,16 +421,20 @@ def _class_made_by(make: Any) -> type[pl.LightningModule]:
     return pl.LightningModule
 
 
-def _checked(kind: type[pl.LightningModule], reference: str) -> type[pl.LightningModule]:
+_Made = TypeVar("_Made", type[pl.LightningModule], pl.LightningModule)
+
+
+def _checked(made: _Made, reference: str) -> _Made:
+    """The class, or a module of it, of which methods may have been replaced."""
     for method in ("training_step", "configure_optimizers"):
-        if getattr(kind, method) is getattr(pl.LightningModule, method):
+        if not is_overridden(method, made, pl.LightningModule):
             raise TaskError(f"task.module: {reference} has no {method}: a module that trains defines it")
-    if "dataloader_iter" in inspect.signature(kind.training_step).parameters:
+    if "dataloader_iter" in inspect.signature(made.training_step).parameters:
         raise TaskError(
             f"task.module: {reference}.training_step takes dataloader_iter and so fetches batches by itself, "
             "which a sub-epoch cannot count: take batch and batch_idx"
         )
-    return kind
+    return made
 
 
 def _strategy(job: UnitJob) -> NamedStateStrategy:

@@ -48,6 +48,15 @@ _SYSTEM_OWNED = {
     "val_check_interval": "validation runs at the end of an epoch",
 }
 
+DECIDED_BY_RUN = frozenset(
+    {
+        *("accelerator", "logger", "default_root_dir", "enable_autolog_hparams", "max_epochs", "profiler"),
+        *("enable_progress_bar", "enable_model_summary", "enable_checkpointing", "model_registry"),
+        *("num_sanity_val_steps", "limit_test_batches", "limit_predict_batches"),
+    }
+)
+"""Those of them by which the result of a fit does not differ, or that a recipe says otherwise."""
+
 
 def checked_trainer_settings(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """The ``settings``. Raises ``TaskError`` for an argument of ``L.Trainer`` that is unknown or the

@@ -20,7 +20,7 @@ from cerebro_elastic.extending.recipes import named_class
 from cerebro_lightning._lightning_internals import check_model_callbacks
 from cerebro_lightning.optimizers import NamedStateStrategy
 
-_SHOWING = (stock.Checkpoint, stock.ProgressBar, stock.ModelSummary)
+SHOWING = (stock.Checkpoint, stock.ProgressBar, stock.ModelSummary)
 """Callbacks that change no result: the run keeps each config's last and best checkpoint, and shows its
 progress."""
 
@@ -38,9 +38,9 @@ def _without_showing(callbacks: Iterable[pl.Callback]) -> list[pl.Callback]:
     """The callbacks but those that only keep checkpoints or show progress, of which this process notes once
     that a run does that itself."""
     callbacks = list(callbacks)
-    for dropped in sorted({type(each).__name__ for each in callbacks if isinstance(each, _SHOWING)}):
+    for dropped in sorted({type(each).__name__ for each in callbacks if isinstance(each, SHOWING)}):
         _note_dropped(dropped)
-    return [each for each in callbacks if not isinstance(each, _SHOWING)]
+    return [each for each in callbacks if not isinstance(each, SHOWING)]
 
 
 @cache

@@ -23,6 +23,9 @@ _KEPT = 2
 """The number of datasets with different arguments that stay in memory: for the present unit and the one
 before."""
 
+_OTHER_NAMES = {"validation": "valid"}
+"""Of splits, in other libraries, such as the ``DatasetDict`` of datasets."""
+
 
 @dataclass(frozen=True, slots=True)
 class DatasetFactory:
@@ -46,9 +49,11 @@ class DatasetFactory:
         return arguments.accepted(self._function) or frozenset()
 
     def with_hparams(self, hparams: Mapping[str, Any]) -> DatasetFactory:
-        """The factory for a config: hyper-parameters of the names of its parameters are arguments, too."""
-        searched = {name: value for name, value in hparams.items() if name in self.parameters}
-        return replace(self, args={**self.args, **searched}) if searched else self
+        """The factory for a config: hyper-parameters of the names of its parameters are arguments, too, and
+        dotted ones are keys inside of them."""
+        known = self.parameters
+        searched = {name: value for name, value in hparams.items() if arguments.argument_of(name) in known}
+        return replace(self, args=arguments.combined(self.args, searched)) if searched else self
 
     def check(self, hparams: Mapping[str, Any]) -> None:
         """Raise ``TaskError`` unless the factory gets what it needs, once, and nothing else."""
@@ -58,7 +63,9 @@ class DatasetFactory:
             raise TaskError(f"data.args: {self.reference} takes no argument {unknown[0]!r}; {near}")
         if twice := sorted(self.args.keys() & hparams.keys()):
             raise TaskError(f"{', '.join(twice)}: both in data.args and searched; remove it from one of them")
-        if missing := sorted(arguments.required(function) - self.args.keys() - hparams.keys()):
+        if missing := sorted(
+            arguments.required(function) - self.args.keys() - set(map(arguments.argument_of, hparams))
+        ):
             raise TaskError(
                 f"{self.reference} needs {', '.join(missing)}: give it in data.args, or search over it"
             )
@@ -116,8 +123,10 @@ def forget_datasets() -> None:
 
 
 def _by_split(returned: Any) -> Mapping[str, Any]:
-    named = isinstance(returned, Mapping) and "train" in returned and set(returned) <= set(SPLITS)
-    return dict(returned) if named else {"train": returned}
+    if not isinstance(returned, Mapping) or "train" not in returned:
+        return {"train": returned}
+    named = {_OTHER_NAMES.get(split, split): data for split, data in returned.items()}
+    return named if set(named) <= set(SPLITS) else {"train": returned}
 
 
 def _described(lengths: Mapping[str, int]) -> str:

@@ -142,7 +142,7 @@ def check(
 ) -> PreflightResult:
     """``preflight``, in this process."""
     from cerebro_elastic.training.hparams import check_hparams, checked_dataset, task_hparams
-    from cerebro_elastic.training.task import ReadsFiles, SupportsPrecheck, WeighsLosses
+    from cerebro_elastic.training.task import HasNotes, ReadsFiles, SupportsPrecheck, WeighsLosses
     from cerebro_elastic.training.unit_runner import loader_settings, loss_weights, make_task
 
     task, allowed = make_task(recipe), strategies(recipe)
@@ -156,6 +156,7 @@ def check(
     for point in hparams:
         check_hparams(task, loader, point)
     of_task = [task_hparams(task, loader, point) for point in hparams]
+    said = task.notes(of_task[0]) if isinstance(task, HasNotes) and of_task else ()
     folders: dict[str, Sequence[str]] = {}
     if isinstance(task, ReadsFiles) and of_task:
         domains = flattened(recipe.search.space).items()
@@ -197,7 +198,7 @@ def check(
         partitions=len(manifest.train),
         validations=validations(recipe, manifest) if task.evaluates else 0,
         code=code_of(recipe.root) | digests_in(folders, recipe.root),
-        notes=[*_moved_by_folds(recipe, manifest), *differing.values()],
+        notes=[*said, *_moved_by_folds(recipe, manifest), *differing.values()],
         differing=differing,
     )
 

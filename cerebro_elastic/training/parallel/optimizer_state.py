@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from types import FunctionType
 from typing import Any, TypeAlias
 
 import torch
@@ -37,7 +38,7 @@ Only where an optimizer has them: ``"others"``, the pairs of its state whose key
 ``state_dict`` gives. """
 
 _OWN = ("params", "param_names")
-"""What a group says of its parameters: always the live optimizer's, never the saved one's."""
+"""What a group says of its parameters."""
 
 _PARAMETER = "cerebro.parameter"
 """In an optimizer's own state dict, with a name, what stands for the id of a parameter."""
@@ -58,7 +59,7 @@ def to_names(optimizer: Optimizer, model: nn.Module) -> dict[str, Any]:
             if isinstance(key, Tensor) and key in name_of
         },
         "param_groups": [
-            {**{key: value for key, value in group.items() if key not in _OWN}, "params": names}
+            {**{key: value for key, value in group.items() if not _is_live(key, value)}, "params": names}
             for group, names in zip(optimizer.param_groups, groups, strict=True)
         ],
     }
@@ -70,6 +71,11 @@ def to_names(optimizer: Optimizer, model: nn.Module) -> dict[str, Any]:
         ids = {id(parameter): (_PARAMETER, name) for parameter, name in name_of.items()}
         named["own"] = _renamed(optimizer.state_dict(), ids)
     return named
+
+
+def _is_live(key: str, value: Any) -> bool:
+    """Whether an option of a group is always the live optimizer's: code, such as heavyball's class of it."""
+    return key in _OWN or isinstance(value, type | FunctionType)
 
 
 def take(optimizer: Optimizer, model: nn.Module, named: NamedState) -> None:
@@ -86,7 +92,7 @@ def take(optimizer: Optimizer, model: nn.Module, named: NamedState) -> None:
     for name, part in named.get("inner", {}).items():
         take(inner[name], model, part)
     for group, saved in zip(optimizer.param_groups, named["param_groups"], strict=True):
-        for key in group.keys() - saved.keys() - {*_OWN}:
+        for key in [key for key, value in group.items() if key not in saved and not _is_live(key, value)]:
             del group[key]
         group.update((key, value) for key, value in saved.items() if key not in _OWN)
     slots = {parameters[name]: saved for name, saved in named["state"].items()}

@@ -45,7 +45,7 @@ SOURCE = """
 
     def split(rows=10):
         train, valid = random_split(TensorDataset(torch.arange(rows)), [0.5, 0.5])
-        return {"train": train, "valid": valid}
+        return {"train": train, "validation": valid}
 
     class stream(IterableDataset):
         def __iter__(self):

@@ -249,6 +249,33 @@ def test_a_fraction_that_python_branches_on_is_a_number(lr: float) -> None:
     np.testing.assert_array_equal(trained(contract, lr=lr)["arrays"]["0"], state[0])
 
 
+def layered_init(key: Any) -> Any:
+    return [jax.random.normal(key, (4, 3)), jax.nn.relu, jnp.ravel, None]
+
+
+def layered_step(state: Any, batch: Any) -> Any:
+    def loss(weights: Any) -> Any:
+        return state[2](state[1](batch[0] @ weights)).mean()
+
+    value, gradient = jax.value_and_grad(loss)(state[0])
+    return [state[0] - gradient, *state[1:]], {"loss": value}
+
+
+def test_functions_among_the_layers_need_not_hop() -> None:
+    class Layered(Configs):
+        functions = (layered_init, layered_step)
+
+    contract = Layered()
+    first = contract.make().train(contract.job(0, None)).state
+    assert set(first["arrays"]) == {"0"}
+    second = contract.make().train(contract.job(1, first)).state
+    assert not np.array_equal(first["arrays"]["0"], second["arrays"]["0"])
+
+
+def renaming_step(state: Any, batch: Any) -> Any:
+    return [state[0], jax.nn.gelu, *state[2:]], {"loss": batch[0].mean()}
+
+
 def counting_step(model: Any, optimizer: Any, batch: Any) -> dict[str, Any]:
     del optimizer
     model.scale = model.scale + 1
@@ -273,6 +300,7 @@ def growing_step(state: Any, batch: Any) -> Any:
         ((nnx_init, counting_step), "step_fn changes scale of an object of Flax NNX"),
         ((nnx_init, updating_step), "updating_step returned a tuple: expected metrics by name"),
         ((naming_init, growing_step), "activation of the state is a str, and not an array"),
+        ((layered_init, renaming_step), "step_fn changes a function or a number of Python"),
         ((weak_init, growing_step), "of another structure than init_fn \\(more\\): return what it got"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from cerebro_elastic.checkpoint.tree import flatten
 from cerebro_elastic.errors import CheckpointError, TaskError
 from cerebro_elastic.training.parallel.optimizer_state import take, to_names
 from support.same import assert_same
@@ -30,6 +31,13 @@ class Tied(nn.Module):
         return out
 
 
+def with_code(model: nn.Module) -> torch.optim.Optimizer:
+    """As heavyball's optimizers, whose groups name the class."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer.param_groups[0]["__class__"] = torch.optim.SGD
+    return optimizer
+
+
 Make = Callable[[nn.Module], torch.optim.Optimizer]
 
 OPTIMIZERS: dict[str, Make] = {
@@ -38,6 +46,7 @@ OPTIMIZERS: dict[str, Make] = {
     "rprop": lambda m: torch.optim.Rprop(m.parameters(), lr=0.01),
     "lbfgs": lambda m: torch.optim.LBFGS([p for p in m.parameters() if p.requires_grad], lr=0.1),
     "named": lambda m: torch.optim.Adam(m.named_parameters(), lr=0.01),
+    "code": with_code,
     "groups": lambda m: torch.optim.AdamW(
         [
             {"params": [p for n, p in m.named_parameters() if "bias" in n], "weight_decay": 0.0},
@@ -73,7 +82,9 @@ def test_training_on_from_names_is_training_on(name: str) -> None:
     hopped = Tied()
     hopped.load_state_dict(whole.state_dict())
     resumed = make(hopped)
+    flatten(named, copies=False)  # it can be stored
     take(resumed, hopped, named)
+    assert resumed.param_groups[0].keys() == optimizer.param_groups[0].keys()
     steps(whole, optimizer, range(3, 6))
     steps(hopped, resumed, range(3, 6))
 
