@@ -34,25 +34,26 @@ class ColumnData:
 
     def write(self, root: Place, split: Split, index: int, keep: Keep = write) -> list[ColumnFile]:
         """Write it below ``root``, for partition ``index`` of ``split``: one file, or two if lengths vary."""
-
-        def kept(
-            part: str, dtype: str, shape: tuple[int, ...], parts: Parts, length: int | None
-        ) -> ColumnFile:
+        files = []
+        for part, length, data in self.arrays():
             # No column's name has an "@" in it there.
             name = f"{quote(self.column.name, safe='')}{'@' if part else ''}{part}"
             path = f"{split}/{index:05d}/{name}.npy"
-            content = keep(root / path, _NpyFile(np.dtype(dtype), shape, parts))
-            return ColumnFile(path, content.bytes, content.sha256, length)
+            content = keep(root / path, data)
+            files.append(ColumnFile(path, content.bytes, content.sha256, length))
+        return files
 
-        dtype, shape = self.column.dtype, self.column.shape
+    def arrays(self) -> Iterator[tuple[str, int | None, Iterable[Chunk]]]:
+        """Its files: of each the part of the column, the number of values, and the chunks, which may be gone
+        over again."""
+        dtype, shape = np.dtype(self.column.dtype), self.column.shape
         if self.lengths is None:
-            return [kept("", dtype, (self.rows, *shape), self.parts, None)]
+            yield "", None, _NpyFile(dtype, (self.rows, *shape), self.parts)
+            return
         offsets = offsets_of(self.lengths)
         length = int(offsets[-1])
-        return [
-            kept("offsets", OFFSETS, offsets.shape, lambda: [offsets], None),
-            kept("values", dtype, (length, *shape), self.parts, length),
-        ]
+        yield "offsets", None, _NpyFile(np.dtype(OFFSETS), offsets.shape, lambda: [offsets])
+        yield "values", length, _NpyFile(dtype, (length, *shape), self.parts)
 
 
 @dataclass(frozen=True)

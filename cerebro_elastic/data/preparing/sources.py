@@ -92,7 +92,7 @@ def _read_path(name: str, wanted: Wanted) -> Columns:
         place = locate(name)
         with in_a_hurry():
             pictures = _is_folder(place) and not expand(place, _is_known) and has_images(place)
-            files = [] if pictures else _files(name, place)
+            files = [] if pictures else files_of(name, place)
         if pictures:
             return read_images(place)
         suffixes = sorted({suffix_of(file.path) for file in files})
@@ -188,7 +188,7 @@ def _is_missing(value: Any) -> bool:
     return type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
 
 
-def _files(name: str, place: Place) -> list[Place]:
+def files_of(name: str, place: Place) -> list[Place]:
     """The files that the ``name`` of a file, a folder or a glob stands for, sorted; of a folder, those of a
     known kind."""
     files = [file for part in _numbered(place) for file in expand(part, _is_known)]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cerebro_elastic.data.made_partition import numbered
 from cerebro_elastic.data.manifest import Column, ColumnFile, PartitionFiles
 from cerebro_elastic.data.ragged import OFFSETS, Index, Ragged, check_offsets
 from cerebro_elastic.data.reading.partition import Array, forget_checks
@@ -183,7 +184,7 @@ def cached_columns(
 ) -> Iterator[CachedColumn]:
     """A partition's files in the cache's ``folder``, offsets before their values. File names are our own: a
     manifest from elsewhere cannot point out of the cache."""
-    paths = (folder / f"{at:03d}.npy" for at in range(len(partition.files)))
+    paths = (folder / numbered(at) for at in range(len(partition.files)))
     for column, (*offsets_file, file) in partition.by_column(columns):
         if not offsets_file:
             yield CachedColumn(next(paths), partition.rows, column, file)

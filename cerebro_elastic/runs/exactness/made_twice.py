@@ -7,9 +7,9 @@ from typing import Any
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.data.manifest import Manifest
-from cerebro_elastic.data.reading.description import first_rows
 from cerebro_elastic.data.reading.made_twice import BATCHES, differing
 from cerebro_elastic.data.reading.partition import Partition
+from cerebro_elastic.data.shards.first_rows import first_rows
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.exactness.check_configs import prepare_for_children, why_not_forked
 from cerebro_elastic.system.files import locate
@@ -33,7 +33,7 @@ def differing_of(recipe: Recipe, point: HParams, data: str, manifest: Manifest) 
     partitions = {
         training: Partition(0, len(columns[next(iter(columns))]), columns, name=f"{data}, the first rows")
         for training, files in splits.items()
-        if files and (columns := first_rows(locate(data), manifest.columns, files[0], 2 * rows))
+        if files and (columns := first_rows(locate(data), manifest, files[0], 2 * rows))
     }
 
     def in_fork(make: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -30,7 +30,12 @@ from cerebro_elastic.recipes.search import flattened
 from cerebro_elastic.registry import is_library, users_file, users_modules, users_name
 from cerebro_elastic.reporting.tables import bytes_text
 from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies, validations
-from cerebro_elastic.runs.start.prepare_data import deal_dataset, import_sources, prepare_recipe
+from cerebro_elastic.runs.start.prepare_data import (
+    deal_dataset,
+    import_sources,
+    open_recipe,
+    prepare_recipe,
+)
 from cerebro_elastic.runs.start.script_settings import Settings, refuse_others, settings_here
 from cerebro_elastic.runs.start.shared_memory import refuse_shared_memory
 from cerebro_elastic.system.explanations import explain_error, frames_first, has_frames, shortened
@@ -173,6 +178,8 @@ def check(
             raise RecipeError(f"parallelism: {only} cannot train the model: {refusal}")
     if recipe.validates_apart:
         _check_apart(recipe, task, of_task, allowed)
+    if prepare and recipe.data.shards is not None:
+        data, prepare = open_recipe(recipe, data), False
     manifest = _checked_data(recipe, datasets, data, prepare=prepare)
     refuse_shared_memory(recipe.root)
     if recipe.folds:
@@ -345,13 +352,14 @@ def _name_elsewhere(file: Path) -> str | None:
     return None if new else str(file.absolute())
 
 
-def _check_here(request: Mapping[str, Any]) -> dict[str, Any]:
+def _check_here(request: dict[str, Any]) -> dict[str, Any]:
     with in_a_hurry():
         recipe = _recipe_of(request)
         os.environ.update(recipe.task.environment)  # Keras reads its backend when a file imports it
         try:
             refuse_others(recipe, Settings(**request["caller"]))
             result = check(recipe, request["hparams"], request["data"], prepare=request["prepare"])
+            request["data"] = result.data
         except CerebroError:
             raise
         except (Exception, SystemExit) as error:

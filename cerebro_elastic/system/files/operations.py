@@ -213,11 +213,18 @@ def _write_at(file: int, data: bytes, at: int) -> None:
 def replacing(path: str) -> Iterator[str]:
     """A temporary name beside the local ``path``: it becomes ``path`` when the block ends well,
     else it is removed."""
+    with temporary_beside(path) as temporary:
+        yield temporary
+        os.replace(temporary, path)
+
+
+@contextmanager
+def temporary_beside(path: str) -> Iterator[str]:
+    """A temporary name beside the local ``path``, for a file that is removed when the block ends."""
     make_folder(os.path.dirname(path))
     temporary = f"{path}.{_this_machine()}-{uuid.uuid4().hex}.tmp"
     try:
         yield temporary
-        os.replace(temporary, path)
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
