@@ -6,11 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from cerebro_elastic.data.preparing.arrow_tables import Wanted
+from cerebro_elastic.data.preparing.sources import as_column
 from cerebro_elastic.data.preparing.tables import TABLES, look_at_table, read_tables, suffix_of
+from cerebro_elastic.data.preparing.tar_shards import count_samples, read_shards
 from cerebro_elastic.data.ragged import Columns
+from cerebro_elastic.data.shards.indices import rows_by_index
+from cerebro_elastic.data.shards.packed import PACKED, count_packed, read_packed
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.system.files import Place
+from cerebro_elastic.system.files import Place, open_buffered
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +43,6 @@ class ShardKind:
 
     look: Look
     read: Read
-    reads_all: bool
-    """Whether to look at a shard takes reading all of it."""
 
 
 def _look_at_table(place: Place, wanted: Wanted) -> ShardFacts:
@@ -49,10 +53,55 @@ def _read_table(place: Place, wanted: Wanted, most: int | None) -> Columns:
     return read_tables([place], wanted, most=most)
 
 
-_TABLE = ShardKind(_look_at_table, _read_table, reads_all=True)
+def _look_at_tar(place: Place, _wanted: Wanted) -> ShardFacts:
+    known = rows_by_index(place)
+    return ShardFacts(count_samples(place) if known is None else known)
+
+
+def _read_tar(place: Place, _wanted: Wanted, most: int | None) -> Columns:
+    return read_shards([place], as_column, number_words=False, most=most)
+
+
+def _look_at_arrays(place: Place, _wanted: Wanted) -> ShardFacts:
+    with open_buffered(place) as file, np.load(file, allow_pickle=False) as archive:
+        rows = {name: _rows_in(archive.zip, f"{name}.npy") for name in archive.files}
+    if len(set(rows.values())) != 1:
+        raise DataError(f"the arrays of {place} have {rows} rows: write them with equally many")
+    return ShardFacts(rows.popitem()[1])
+
+
+def _rows_in(archive: Any, name: str) -> int:
+    """The rows of an array in a ``.npz`` file, by its header."""
+    with archive.open(name) as file:
+        header = (
+            np.lib.format.read_array_header_1_0
+            if np.lib.format.read_magic(file) == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
+        shape, _, _ = header(file)
+    return int(shape[0]) if shape else 1
+
+
+def _read_arrays(place: Place, _wanted: Wanted, most: int | None) -> Columns:
+    with open_buffered(place) as file, np.load(file, allow_pickle=False) as archive:
+        return {name: archive[name][:most] for name in archive.files}
+
+
+def _look_at_packed(place: Place, _wanted: Wanted) -> ShardFacts:
+    return ShardFacts(count_packed(place))
+
+
+def _read_packed(place: Place, wanted: Wanted, most: int | None) -> Columns:
+    return read_packed(place, wanted, most)
+
+
+_PACKED = ShardKind(_look_at_packed, _read_packed)
+_TABLE = ShardKind(_look_at_table, _read_table)
 KINDS: Mapping[str, ShardKind] = {
     **dict.fromkeys(TABLES, _TABLE),
-    ".parquet": ShardKind(_look_at_table, _read_table, reads_all=False),
+    **dict.fromkeys(PACKED, _PACKED),
+    ".tar": ShardKind(_look_at_tar, _read_tar),
+    ".npz": ShardKind(_look_at_arrays, _read_arrays),
 }
 """By suffix."""
 

@@ -17,11 +17,11 @@ from cerebro_elastic.data.preparing.column_checks import columns_of
 from cerebro_elastic.data.preparing.defects import filled
 from cerebro_elastic.data.preparing.selection import Selection
 from cerebro_elastic.data.preparing.settings import PrepareSettings
-from cerebro_elastic.data.preparing.sources import files_of
+from cerebro_elastic.data.preparing.sources import files_of, split_folders
 from cerebro_elastic.data.ragged import Columns, Varying, as_ragged
 from cerebro_elastic.data.shard import Shard
 from cerebro_elastic.data.shards.dealing import OwnShards, deal_shards
-from cerebro_elastic.data.shards.kinds import ShardFacts, kind_of
+from cerebro_elastic.data.shards.kinds import KINDS, ShardFacts, kind_of
 from cerebro_elastic.data.shards.shard_columns import selected
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes.data import named_columns
@@ -29,6 +29,7 @@ from cerebro_elastic.system.files import (
     Place,
     identities,
     in_a_hurry,
+    is_folder,
     locate,
     redacted,
     translated,
@@ -74,6 +75,7 @@ def open_shards(sources: ShardSources, destination: str, settings: PrepareSettin
         DataError: The shards cannot be used; the message names one.
     """
     wanted = named_columns(dict(settings))
+    sources = _with_own_splits(sources)
     train = _looked_at(sources.train, wanted)
     named: dict[Split, float | str] = {"valid": sources.valid, "test": sources.test}
     own = {
@@ -114,10 +116,28 @@ def open_shards(sources: ShardSources, destination: str, settings: PrepareSettin
     return url, manifest
 
 
+def _with_own_splits(sources: ShardSources) -> ShardSources:
+    """Of a folder with ``train`` and ``val`` (and ``test``) these folders, unless others are named."""
+    with translated(DataError, f"cannot list the shards {redacted(sources.train)}"), in_a_hurry():
+        place = locate(sources.train)
+        found = split_folders(place) if is_folder(place) else None
+    if found is None:
+        return sources
+    url = sources.train.rstrip("/")
+    own: dict[Split, str] = {
+        split: f"{url}/{folder.path.rpartition('/')[2]}" for split, folder in found.items()
+    }
+    return ShardSources(
+        own["train"],
+        sources.valid if isinstance(sources.valid, str) else own["valid"],
+        sources.test or own.get("test", 0.0),
+    )
+
+
 def _looked_at(url: str, wanted: Any) -> list[_Looked]:
     """The shards at ``url``, sorted by name. Raises ``DataError`` if one has no rows, or is none."""
     with translated(DataError, f"cannot list the shards {redacted(url)}"), in_a_hurry():
-        places = files_of(url, locate(url))
+        places = files_of(url, locate(url), KINDS)
         known = dict[str, Any]()
         for folder in dict.fromkeys(os.path.dirname(place.path) for place in places):
             known |= identities(Place(places[0].fs, folder))
