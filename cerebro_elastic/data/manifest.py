@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import islice
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from cerebro_elastic.data.shard import Shard, check_shards
@@ -52,6 +54,11 @@ class Column:
     """The shape of one row: without the axis of rows. Of ``ragged``, the shape of one value of a row."""
     kind: Kind = "rows"
     """``rows`` of one shape, ``ragged`` sequences of varying length, or encoded values: ``bytes``."""
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of one row, or of one value of a row if these vary in number."""
+        return np.dtype(self.dtype).itemsize * math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)

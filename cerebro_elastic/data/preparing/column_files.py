@@ -34,26 +34,25 @@ class ColumnData:
 
     def write(self, root: Place, split: Split, index: int, keep: Keep = write) -> list[ColumnFile]:
         """Write it below ``root``, for partition ``index`` of ``split``: one file, or two if lengths vary."""
-        files = []
-        for part, length, data in self.arrays():
+
+        def kept(
+            part: str, dtype: str, shape: tuple[int, ...], parts: Parts, length: int | None
+        ) -> ColumnFile:
             # No column's name has an "@" in it there.
             name = f"{quote(self.column.name, safe='')}{'@' if part else ''}{part}"
             path = f"{split}/{index:05d}/{name}.npy"
-            content = keep(root / path, data)
-            files.append(ColumnFile(path, content.bytes, content.sha256, length))
-        return files
+            content = keep(root / path, _NpyFile(np.dtype(dtype), shape, parts))
+            return ColumnFile(path, content.bytes, content.sha256, length)
 
-    def arrays(self) -> Iterator[tuple[str, int | None, Iterable[Chunk]]]:
-        """Its files: of each the part of the column, the number of values, and the chunks, which may be gone
-        over again."""
-        dtype, shape = np.dtype(self.column.dtype), self.column.shape
+        dtype, shape = self.column.dtype, self.column.shape
         if self.lengths is None:
-            yield "", None, _NpyFile(dtype, (self.rows, *shape), self.parts)
-            return
+            return [kept("", dtype, (self.rows, *shape), self.parts, None)]
         offsets = offsets_of(self.lengths)
         length = int(offsets[-1])
-        yield "offsets", None, _NpyFile(np.dtype(OFFSETS), offsets.shape, lambda: [offsets])
-        yield "values", length, _NpyFile(dtype, (length, *shape), self.parts)
+        return [
+            kept("offsets", OFFSETS, offsets.shape, lambda: [offsets], None),
+            kept("values", dtype, (length, *shape), self.parts, length),
+        ]
 
 
 @dataclass(frozen=True)
@@ -65,18 +64,18 @@ class _NpyFile:
     parts: Parts
 
     def __iter__(self) -> Iterator[Chunk]:
-        header, dtype = io.BytesIO(), self.dtype.newbyteorder("<")
-        np.lib.format.write_array_header_1_0(
-            header,
-            {
-                "descr": np.lib.format.dtype_to_descr(dtype),
-                "fortran_order": False,
-                "shape": self.shape,
-            },
-        )
-        yield header.getvalue()
+        dtype = self.dtype.newbyteorder("<")
+        yield npy_header(dtype, self.shape)
         for part in self.parts():
             yield np.ascontiguousarray(part, dtype=dtype).reshape(-1).view(np.uint8).data
+
+
+def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """What an array's file begins with. Its size does not depend on the length of the first axis."""
+    header = io.BytesIO()
+    described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, described)
+    return header.getvalue()
 
 
 def by_split(

@@ -22,11 +22,11 @@ _OBJECTS = (Mapping, list, tuple, set)
 
 
 class GrowingColumn:
-    """A column ``name`` of rows of one shape or of varying lengths. ``in_memory`` bytes of it are in memory,
-    the others in a temporary file in ``folder``."""
+    """A column ``name`` of rows of one shape or of varying lengths. ``in_memory`` bytes of it are in
+    memory."""
 
-    def __init__(self, name: str, in_memory: int, folder: str | None = None) -> None:
-        self._values = _GrowingArray(name, in_memory, folder)
+    def __init__(self, name: str, in_memory: int) -> None:
+        self._values = _GrowingArray(name, in_memory)
         self._lengths: list[NDArray[np.int64]] = []
         self._kind: Kind = "rows"
 
@@ -52,9 +52,8 @@ class GrowingColumn:
 class _GrowingArray:
     """An array that grows along its first axis; ``name`` is for messages."""
 
-    def __init__(self, name: str, in_memory: int, folder: str | None) -> None:
+    def __init__(self, name: str, in_memory: int) -> None:
         self._name = name
-        self._folder = folder
         self._in_memory = in_memory
         self._parts: list[NDArray[Any]] = []
         self._file: IO[bytes] | None = None
@@ -92,7 +91,7 @@ class _GrowingArray:
     def _spill(self) -> None:
         """Move what is in memory to the file."""
         if self._file is None:
-            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115  # it is there as long as the column
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115  # it is there as long as the column
         for part in self._parts:
             self._file.write(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
         self._parts = []

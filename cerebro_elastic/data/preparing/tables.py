@@ -32,7 +32,7 @@ from cerebro_elastic.data.preparing.arrow_tables import (
 from cerebro_elastic.data.preparing.categories import Coded
 from cerebro_elastic.data.preparing.growing import GrowingColumn
 from cerebro_elastic.data.preparing.text_tables import csv_table, json_table
-from cerebro_elastic.data.ragged import Varying
+from cerebro_elastic.data.ragged import Columns, Varying
 from cerebro_elastic.errors import DataError, MissingExtra
 from cerebro_elastic.registry import install_extra
 from cerebro_elastic.system.files import CHUNK, Place, open_buffered, open_read
@@ -56,7 +56,6 @@ def read_tables(
     files: Sequence[Place],
     wanted: Wanted = None,
     in_folders: Sequence[Mapping[str, str]] = (),
-    most: int | None = None,
 ) -> dict[str, NDArray[Any] | Varying]:
     """The columns of all files, one below the other. Whole numbers and floats of one column, in different
     files, are floats, and numbers and text are text; what one file lacks is missing. Raises ``DataError`` for
@@ -66,10 +65,9 @@ def read_tables(
         files: The files.
         wanted: The columns that are used.
         in_folders: By file, the columns that the names of its folders say.
-        most: Of each file, the number of rows to read from its beginning; by default all.
     """
     pa = _pyarrow()
-    tables = [_open(place, wanted, most).check_names() for place in files]
+    tables = [_open(place, wanted, None).check_names() for place in files]
     classes = _class_names(tables)
     if in_folders:
         tables = _with_folders(tables, in_folders)
@@ -83,7 +81,7 @@ def read_tables(
     columns = {name: GrowingColumn(name, in_memory) for name in schema.names}
     for table in tables:
         rows = 0
-        for batch in _first(table.batches(), most):
+        for batch in table.batches():
             rows += batch.num_rows
             for name in list(columns):
                 try:
@@ -107,6 +105,25 @@ def _pyarrow() -> Any:
             f"reading CSV, JSON lines, Parquet and Arrow needs pyarrow: {install_extra('parquet')}"
         ) from exc
     return pyarrow
+
+
+def table_pieces(place: Place, wanted: Wanted, most: int | None) -> Iterator[Columns]:
+    """The columns of one file, a piece of its rows at a time; of no more than its first ``most`` rows. Raises
+    ``DataError`` as ``read_tables``."""
+    pa = _pyarrow()
+    table = _open(place, wanted, most).check_names()
+    classes = _class_names([table])
+    for batch in _first(table.batches(), most):
+        columns: dict[str, NDArray[Any] | Varying] = {}
+        for field in table.schema:
+            try:
+                values = column_of(field.name, cast_to(batch, field))
+            except (DataError, pa.ArrowException):
+                if is_wanted(field.name, wanted):
+                    raise
+                continue
+            columns[field.name] = _coded(values, classes.get(field.name))
+        yield columns
 
 
 def _first(batches: Iterable[Any], most: int | None) -> Iterator[Any]:
@@ -211,7 +228,8 @@ def _parquet(place: Place, most: int | None) -> Table:
     def batches() -> Iterator[Any]:
         # Of first rows, pages are read as they are needed; else whole columns of a group.
         with open_buffered(place) if most is None else open_read(place) as file:
-            opened = pyarrow.parquet.ParquetFile(file, buffer_size=0 if most is None else _PAGE_BYTES)
+            some = {} if most is None else {"buffer_size": _PAGE_BYTES, "pre_buffer": False}
+            opened = pyarrow.parquet.ParquetFile(file, **some)
             groups = [opened.metadata.row_group(at) for at in range(opened.num_row_groups)]
             row_bytes = sum(group.total_byte_size for group in groups) / max(1, opened.metadata.num_rows)
             rows = max(1, min(most or _BATCH_ROWS, _BATCH_ROWS, int(_BATCH_BYTES / max(1, row_bytes))))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import fcntl
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -83,7 +82,7 @@ class CachedColumn:
     @property
     def _start(self) -> int:
         """Where the array begins: by the manifest, nothing is believed of what the file says."""
-        return self.file.bytes - self.length * self._item_bytes
+        return self.file.bytes - self.length * self.column.row_bytes
 
     @property
     def ready(self) -> bool:
@@ -113,6 +112,14 @@ class CachedColumn:
         if content == self.file.content:
             self._keep(sums)
         return content == self.file.content
+
+    def taken_in(self, beat: Beat) -> CachedColumn:
+        """The file as it was just made here, with the digest that it has. It is ready from now on."""
+        sums = self._passing()
+        content = digest(sums.passing(fetched(locate(str(self.path)), beat)))
+        taken = replace(self, file=replace(self.file, sha256=content.sha256))
+        taken._keep(sums)
+        return taken
 
     def bring(self, source: Place, beat: Beat) -> None:
         """Get the file from ``source``, if need be at a second try. Raises ``DataError`` if it is damaged
@@ -149,8 +156,8 @@ class CachedColumn:
 
     def _passing(self) -> RowSums:
         if self.offsets is None:
-            return EqualRowSums(self._start, self.length, self._item_bytes)
-        return RaggedRowSums(self._start, self.load_offsets() * self._item_bytes)
+            return EqualRowSums(self._start, self.length, self.column.row_bytes)
+        return RaggedRowSums(self._start, self.load_offsets() * self.column.row_bytes)
 
     def _keep(self, sums: RowSums) -> None:
         with (
@@ -168,10 +175,6 @@ class CachedColumn:
     def _rows(self) -> int:
         """How many sums there are."""
         return self.length if self.offsets is None else self.offsets.length - 1
-
-    @property
-    def _item_bytes(self) -> int:
-        return np.dtype(self.column.dtype).itemsize * math.prod(self.column.shape)
 
 
 @lru_cache(_KEPT)

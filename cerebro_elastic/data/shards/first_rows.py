@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from cerebro_elastic.data.manifest import Manifest, PartitionFiles
+from cerebro_elastic.data.manifest import Column, Manifest, PartitionFiles
 from cerebro_elastic.data.preparing.growing import GrowingColumn
+from cerebro_elastic.data.ragged import Ragged, of_one_length
 from cerebro_elastic.data.reading.description import Rows, first_rows_of_files
-from cerebro_elastic.data.shards.shard_columns import append_to, read_shard, whole
+from cerebro_elastic.data.shards.shard_columns import parts_in_memory, read_shard
 from cerebro_elastic.system.files import Place, locate
 
 _IN_MEMORY = 1 << 30
@@ -21,8 +22,15 @@ def first_rows(root: Place, manifest: Manifest, files: PartitionFiles, most: int
         if most <= 0:
             break
         place = locate(shard.url)
-        columns = read_shard(place, manifest.reading, manifest.columns, manifest.vocabulary, most)
-        for name, values in columns.items():
-            append_to(growing[name], values)
+        for piece in read_shard(place, manifest.reading, manifest.columns, manifest.vocabulary, most):
+            for name, values in piece.items():
+                for part in parts_in_memory(values):
+                    growing[name].append(part)
         most -= shard.rows
-    return {column.name: whole(growing[column.name], column) for column in manifest.columns}
+    return {column.name: _whole(growing[column.name], column) for column in manifest.columns}
+
+
+def _whole(growing: GrowingColumn, column: Column) -> Rows:
+    """All rows of a column. Those of a ragged one may have one length by chance."""
+    values = growing.whole()
+    return of_one_length(values) if column.kind == "ragged" and not isinstance(values, Ragged) else values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from cerebro_elastic.data.preparing.arrow_tables import Wanted
 from cerebro_elastic.data.preparing.sources import as_column
-from cerebro_elastic.data.preparing.tables import TABLES, look_at_table, read_tables, suffix_of
+from cerebro_elastic.data.preparing.tables import TABLES, look_at_table, suffix_of, table_pieces
 from cerebro_elastic.data.preparing.tar_shards import count_samples, read_shards
 from cerebro_elastic.data.ragged import Columns
 from cerebro_elastic.data.shards.indices import rows_by_index
@@ -33,8 +33,8 @@ class ShardFacts:
 
 
 Look: TypeAlias = Callable[[Place, Wanted], ShardFacts]
-Read: TypeAlias = Callable[[Place, Wanted, int | None], Columns]
-"""Reads the columns of a shard, or of no more than its first rows."""
+Read: TypeAlias = Callable[[Place, Wanted, int | None], Iterator[Columns]]
+"""Reads the columns of a shard, or of no more than its first rows, a piece of the rows at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +49,13 @@ def _look_at_table(place: Place, wanted: Wanted) -> ShardFacts:
     return ShardFacts(*look_at_table(place, wanted))
 
 
-def _read_table(place: Place, wanted: Wanted, most: int | None) -> Columns:
-    return read_tables([place], wanted, most=most)
-
-
 def _look_at_tar(place: Place, _wanted: Wanted) -> ShardFacts:
     known = rows_by_index(place)
     return ShardFacts(count_samples(place) if known is None else known)
 
 
-def _read_tar(place: Place, _wanted: Wanted, most: int | None) -> Columns:
-    return read_shards([place], as_column, number_words=False, most=most)
+def _read_tar(place: Place, _wanted: Wanted, most: int | None) -> Iterator[Columns]:
+    yield read_shards([place], as_column, number_words=False, most=most)
 
 
 def _look_at_arrays(place: Place, _wanted: Wanted) -> ShardFacts:
@@ -82,21 +78,21 @@ def _rows_in(archive: Any, name: str) -> int:
     return int(shape[0]) if shape else 1
 
 
-def _read_arrays(place: Place, _wanted: Wanted, most: int | None) -> Columns:
+def _read_arrays(place: Place, _wanted: Wanted, most: int | None) -> Iterator[Columns]:
     with open_buffered(place) as file, np.load(file, allow_pickle=False) as archive:
-        return {name: archive[name][:most] for name in archive.files}
+        yield {name: archive[name][:most] for name in archive.files}
 
 
 def _look_at_packed(place: Place, _wanted: Wanted) -> ShardFacts:
     return ShardFacts(count_packed(place))
 
 
-def _read_packed(place: Place, wanted: Wanted, most: int | None) -> Columns:
-    return read_packed(place, wanted, most)
+def _read_packed(place: Place, wanted: Wanted, most: int | None) -> Iterator[Columns]:
+    yield read_packed(place, wanted, most)
 
 
 _PACKED = ShardKind(_look_at_packed, _read_packed)
-_TABLE = ShardKind(_look_at_table, _read_table)
+_TABLE = ShardKind(_look_at_table, table_pieces)
 KINDS: Mapping[str, ShardKind] = {
     **dict.fromkeys(TABLES, _TABLE),
     **dict.fromkeys(PACKED, _PACKED),

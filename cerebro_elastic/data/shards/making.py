@@ -4,28 +4,21 @@ its rows are in the columns."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
-from cerebro_elastic.data.made_partition import MadePartition, numbered
-from cerebro_elastic.data.manifest import Column, ColumnFile, Manifest, PartitionFiles
+from cerebro_elastic.data.made_partition import MadePartition
+from cerebro_elastic.data.manifest import Manifest, PartitionFiles
 from cerebro_elastic.data.preparing.column_checks import rows_in
-from cerebro_elastic.data.preparing.column_files import ColumnData
-from cerebro_elastic.data.preparing.growing import GrowingColumn
-from cerebro_elastic.data.ragged import Columns, Ragged
 from cerebro_elastic.data.shard import Shard, check_shard
-from cerebro_elastic.data.shards.shard_columns import append_to, read_shard, whole
+from cerebro_elastic.data.shards.column_writer import ColumnWriter, column_writer
+from cerebro_elastic.data.shards.shard_columns import parts_in_memory, read_shard
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.system.files import (
-    CHUNK,
-    Chunk,
-    Content,
     Place,
     as_its_folder,
     chunks,
@@ -33,58 +26,52 @@ from cerebro_elastic.system.files import (
     locate,
     pour,
     redacted,
-    replacing,
     temporary_beside,
 )
 from cerebro_elastic.system.words import counted
 
 _AHEAD = 2
 """Shards that are fetched while one becomes columns."""
-_IN_MEMORY = 16 * CHUNK
-"""The bytes of a partition's columns that are kept in memory until they are written."""
 _LOOK_SECONDS = 0.05
 
 
 def make_columns(
     manifest: Manifest, files: PartitionFiles, folder: Path, beat: Callable[[], None]
 ) -> MadePartition:
-    """Make the column files of a partition of shards in ``folder``, a local one, under their numbers.
+    """Make the column files of a partition of shards in ``folder``, a local one, under their numbers; their
+    digests are left to whoever checks what was written.
 
     ``beat`` is called again and again while bytes come. Raises ``DataError`` if a shard is another one now,
     is damaged, or has other columns; the message names it.
     """
-    in_memory = _IN_MEMORY // len(manifest.columns)
-    growing = {column.name: GrowingColumn(column.name, in_memory, str(folder)) for column in manifest.columns}
     digests = dict[str, str]()
-    for shard, place, digest in _fetched(files.shards, folder, beat):
-        for name, column in _columns_of(shard, place, manifest).items():
-            append_to(growing[name], column)
-        digests[shard.url] = digest
-        beat()
-    written = list[ColumnFile]()
-    for column in manifest.columns:
-        for _, length, data in _data(column, whole(growing.pop(column.name), column), files.rows).arrays():
-            path = numbered(len(written))
-            content = _write(folder / path, data)
-            written.append(ColumnFile(path, content.bytes, content.sha256, length))
-            beat()
+    with ExitStack() as stack:
+        writers = dict[str, ColumnWriter]()
+        number = 0
+        for column in manifest.columns:
+            writers[column.name] = stack.enter_context(column_writer(folder, column, number))
+            number += 1 if column.kind == "rows" else 2
+        for shard, place, digest in _fetched(files.shards, folder, beat):
+            rows = 0
+            for piece in read_shard(place, manifest.reading, manifest.columns, manifest.vocabulary):
+                rows += rows_in(piece)
+                for name, values in piece.items():
+                    for part in parts_in_memory(values):
+                        writers[name].append(part)
+                        beat()
+            check_shard(shard)  # it may have changed while it was read
+            _check_rows(shard, rows)
+            digests[shard.url] = digest
+        written = [file for writer in writers.values() for file in writer.finish()]
     return MadePartition(tuple(written), digests)
 
 
-def _write(path: Path, data: Iterable[Chunk]) -> Content:
-    with replacing(str(path)) as temporary, open(temporary, "xb", opener=as_its_folder) as file:
-        return pour(data, file)
-
-
-def _columns_of(shard: Shard, place: Place, manifest: Manifest) -> Columns:
-    columns = read_shard(place, manifest.reading, manifest.columns, manifest.vocabulary)
-    check_shard(shard)  # it may have changed while it was read
-    if (rows := rows_in(columns)) != shard.rows:
+def _check_rows(shard: Shard, rows: int) -> None:
+    if rows != shard.rows:
         raise DataError(
             f"the shard {redacted(shard.url)} has {counted(rows, 'row')}, and {shard.rows} by its footer or "
             "index: write them again, or remove the index"
         )
-    return columns
 
 
 def _fetched(
@@ -135,15 +122,3 @@ def _wait(future: Future[Any], came: Sequence[int], beat: Callable[[], None]) ->
         if (now := sum(came)) != before:
             before = now
             beat()
-
-
-def _data(column: Column, values: NDArray[Any] | Ragged, rows: int) -> ColumnData:
-    """What the whole column has, to be written."""
-    if isinstance(values, Ragged):
-        return ColumnData(column, rows, lambda: _in_chunks(values.values), values.lengths)
-    return ColumnData(column, rows, lambda: _in_chunks(values))
-
-
-def _in_chunks(values: Any) -> Iterator[NDArray[Any]]:
-    step = max(1, CHUNK // max(1, values[:1].nbytes))
-    return (values[start : start + step] for start in range(0, len(values), step))

@@ -22,7 +22,7 @@ from cerebro_elastic.data.ragged import Columns, Varying, as_ragged
 from cerebro_elastic.data.shard import Shard
 from cerebro_elastic.data.shards.dealing import OwnShards, deal_shards
 from cerebro_elastic.data.shards.kinds import KINDS, ShardFacts, kind_of
-from cerebro_elastic.data.shards.shard_columns import selected
+from cerebro_elastic.data.shards.shard_columns import as_rows, selected
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes.data import named_columns
 from cerebro_elastic.system.files import (
@@ -166,7 +166,8 @@ def _looked_at(url: str, wanted: Any) -> list[_Looked]:
 def _first_rows_of(shard: Shard, wanted: Any) -> Columns:
     place = locate(shard.url)
     with translated(DataError, f"cannot read the shard {place}"):
-        return kind_of(str(place)).read(place, wanted, _SAMPLE)
+        piece = next(kind_of(str(place)).read(place, wanted, _SAMPLE))
+    return {name: as_rows(values) for name, values in piece.items()}
 
 
 def _typed(sample: Columns, looked: Sequence[_Looked], settings: PrepareSettings, wanted: Any) -> Columns:

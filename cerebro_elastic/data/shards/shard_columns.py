@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from cerebro_elastic.data.manifest import Column, Vocabulary
 from cerebro_elastic.data.preparing.column_checks import check_columns, check_finite, columns_of
 from cerebro_elastic.data.preparing.defects import filled
-from cerebro_elastic.data.preparing.growing import GrowingColumn
 from cerebro_elastic.data.preparing.selection import Selection
 from cerebro_elastic.data.preparing.settings import PrepareSettings
-from cerebro_elastic.data.ragged import Columns, Ragged, Varying, as_ragged, of_one_length, offsets_of, parts
+from cerebro_elastic.data.ragged import Columns, Ragged, Varying, as_ragged, offsets_of, parts
 from cerebro_elastic.data.shards.kinds import kind_of
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes.data import named_columns
@@ -27,9 +26,9 @@ def read_shard(
     columns: Sequence[Column],
     vocabulary: Vocabulary,
     most: int | None = None,
-) -> Columns:
-    """The columns of the shard at ``place``, or of no more than its first rows. Raises ``DataError`` if it
-    cannot be read, or has other columns.
+) -> Iterator[Columns]:
+    """The columns of the shard at ``place``, or of no more than its first rows, a piece of the rows at a
+    time. Raises ``DataError`` if it cannot be read, or has other columns.
 
     Args:
         place: The shard, or a copy of it.
@@ -40,8 +39,8 @@ def read_shard(
     """
     settings = PrepareSettings(**reading)
     with translated(DataError, f"cannot read the shard {place}"):
-        raw = kind_of(str(place)).read(place, named_columns(dict(settings)), most)
-    return fitted(selected(raw, settings, vocabulary, str(place)), columns, str(place))
+        for piece in kind_of(str(place)).read(place, named_columns(dict(settings)), most):
+            yield fitted(selected(piece, settings, vocabulary, str(place)), columns, str(place))
 
 
 def selected(raw: Columns, settings: PrepareSettings, vocabulary: Vocabulary, what: str) -> Columns:
@@ -49,9 +48,14 @@ def selected(raw: Columns, settings: PrepareSettings, vocabulary: Vocabulary, wh
     selection = Selection(settings)
     given = filled(raw, settings.fill)
     chosen = selection.select(given, vocabulary, what)
-    check_columns(chosen, what)
+    check_columns({name: column for name, column in chosen.items() if not _is_empty(column)}, what)
     check_finite(chosen, settings.labels, what, selection.feature_names(given))
     return chosen
+
+
+def _is_empty(column: NDArray[Any] | Varying) -> bool:
+    """Whether these rows of a ragged column all have no values; others may."""
+    return isinstance(column, Varying) and not column.missing and not column.lengths.any()
 
 
 def fitted(columns: Columns, like: Sequence[Column], what: str) -> Columns:
@@ -76,26 +80,29 @@ def fitted(columns: Columns, like: Sequence[Column], what: str) -> Columns:
     return fitting
 
 
-def append_to(growing: GrowingColumn, values: NDArray[Any] | Varying) -> None:
-    """Append a shard's values, which are read a part at a time if they lie in files."""
+def as_rows(values: NDArray[Any] | Varying) -> NDArray[Any] | Varying:
+    """Sequences that have all one length as rows of one shape."""
+    if not isinstance(values, Ragged) or values.kind != "ragged" or len(set(values.lengths.tolist())) != 1:
+        return values
+    return values.values.reshape(len(values), -1, *values.value_shape)
+
+
+def parts_in_memory(values: NDArray[Any] | Varying) -> Iterator[NDArray[Any] | Ragged]:
+    """The values, a part at a time if they lie in files."""
     if not isinstance(values, Varying) or isinstance(values, Ragged):
-        growing.append(values)
+        yield values
         return
     for part in parts(values.lengths):
         rows = np.arange(part.start, part.stop)
         content = np.concatenate(list(values.pieces(rows)))
-        growing.append(Ragged(content, offsets_of(values.lengths[rows]), values.kind))
-
-
-def whole(growing: GrowingColumn, column: Column) -> NDArray[Any] | Ragged:
-    """All rows of a column. Those of a ragged one may have one length by chance."""
-    values = growing.whole()
-    return of_one_length(values) if column.kind == "ragged" and not isinstance(values, Ragged) else values
+        yield Ragged(content, offsets_of(values.lengths[rows]), values.kind)
 
 
 def _fitted(values: NDArray[Any] | Varying, like: Column) -> NDArray[Any] | Varying:
     if like.kind == "ragged":
-        values = as_ragged(values)  # all rows of this shard may have one length by chance
+        values = as_ragged(values)  # these rows may have one length by chance
+    elif isinstance(values, Ragged):
+        values = as_rows(values)
     if isinstance(values, Varying) or not np.can_cast(values.dtype, like.dtype, "safe"):
         return values
     return values.astype(like.dtype, copy=False)
