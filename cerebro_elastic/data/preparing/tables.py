@@ -108,22 +108,19 @@ def _pyarrow() -> Any:
 
 
 def table_pieces(place: Place, wanted: Wanted, most: int | None) -> Iterator[Columns]:
-    """The columns of one file, a piece of its rows at a time; of no more than its first ``most`` rows. Raises
-    ``DataError`` as ``read_tables``."""
-    pa = _pyarrow()
+    """The ``wanted`` columns of one file, a piece of its rows at a time; of no more than its first ``most``
+    rows. Raises ``DataError`` as ``read_tables``."""
+    _pyarrow()
     table = _open(place, wanted, most).check_names()
     classes = _class_names([table])
+    fields = [field for field in table.schema if is_wanted(field.name, wanted)]
+    if suffix_of(str(place)) == ".parquet":
+        table = _parquet(place, most, None if wanted is None else [field.name for field in fields])
     for batch in _first(table.batches(), most):
-        columns: dict[str, NDArray[Any] | Varying] = {}
-        for field in table.schema:
-            try:
-                values = column_of(field.name, cast_to(batch, field))
-            except (DataError, pa.ArrowException):
-                if is_wanted(field.name, wanted):
-                    raise
-                continue
-            columns[field.name] = _coded(values, classes.get(field.name))
-        yield columns
+        yield {
+            field.name: _coded(column_of(field.name, cast_to(batch, field)), classes.get(field.name))
+            for field in fields
+        }
 
 
 def _first(batches: Iterable[Any], most: int | None) -> Iterator[Any]:
@@ -222,19 +219,20 @@ def _open(place: Place, wanted: Wanted, most: int | None) -> Table:
     return csv_table(place, suffix, wanted)
 
 
-def _parquet(place: Place, most: int | None) -> Table:
+def _parquet(place: Place, most: int | None, names: Sequence[str] | None = None) -> Table:
+    """The columns of these ``names``, by default all: of others nothing is read."""
     import pyarrow.parquet
 
     def batches() -> Iterator[Any]:
         # Of first rows, pages are read as they are needed; else whole columns of a group.
-        with open_buffered(place) if most is None else open_read(place) as file:
+        with open_buffered(place) if most is None and names is None else open_read(place) as file:
             some = {} if most is None else {"buffer_size": _PAGE_BYTES, "pre_buffer": False}
             opened = pyarrow.parquet.ParquetFile(file, **some)
             groups = [opened.metadata.row_group(at) for at in range(opened.num_row_groups)]
             row_bytes = sum(group.total_byte_size for group in groups) / max(1, opened.metadata.num_rows)
             rows = max(1, min(most or _BATCH_ROWS, _BATCH_ROWS, int(_BATCH_BYTES / max(1, row_bytes))))
             for group in range(len(groups)):  # of all at once pyarrow would keep what it has read ahead
-                yield from map(flat, opened.iter_batches(rows, row_groups=[group]))
+                yield from map(flat, opened.iter_batches(rows, [group], names))
 
     with open_buffered(place) as file:
         return Table(str(place), flat_schema(pyarrow.parquet.read_schema(file)), batches)

@@ -70,6 +70,11 @@ def describe(url: str) -> Description:
     there is none, or it cannot be read.
     """
     manifest = read_manifest(url)
+    if manifest.shards:
+        raise DataError(
+            f"{url} is a dataset of {len(manifest.shards)} shards, whose rows stay where they are: describe "
+            "some of them as a source, such as `cerebro prepare SHARD --describe`"
+        )
     with translated(DataError, f"cannot read the dataset {url}"):
         root = locate(url)
         return Description(

@@ -22,6 +22,7 @@ from cerebro_elastic.core.model.configs import Config, HParams
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.data.manifest import Manifest, read_manifest, verify_sizes
+from cerebro_elastic.data.shards.classes import missing_classes
 from cerebro_elastic.errors import CerebroError, RecipeError, TaskError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.folds import Folds, why_no_folds
@@ -178,9 +179,11 @@ def check(
             raise RecipeError(f"parallelism: {only} cannot train the model: {refusal}")
     if recipe.validates_apart:
         _check_apart(recipe, task, of_task, allowed)
-    if prepare and recipe.data.shards is not None:
+    opens = prepare and recipe.data.shards is not None
+    if opens:
         data, prepare = open_recipe(recipe, data), False
     manifest = _checked_data(recipe, datasets, data, prepare=prepare)
+    lacking = missing_classes(manifest, recipe.data.label) if opens and recipe.data.label else ()
     refuse_shared_memory(recipe.root)
     if recipe.folds:
         _check_folds(recipe.folds, manifest, data)
@@ -204,7 +207,7 @@ def check(
         partitions=len(manifest.train),
         validations=validations(recipe, manifest) if task.evaluates else 0,
         code=code_of(recipe.root) | digests_in(folders, recipe.root),
-        notes=[*_moved_by_folds(recipe, manifest), *differing.values()],
+        notes=[*_moved_by_folds(recipe, manifest), *lacking, *differing.values()],
         differing=differing,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from cerebro_elastic.data.manifest import Manifest, check_unchanged, verify_sizes
 from cerebro_elastic.data.reading.cache import PartitionCache
+from cerebro_elastic.data.shards.classes import missing_classes
 from cerebro_elastic.data.shards.making import make_columns
 from cerebro_elastic.errors import DamagedData, DataError
 from support.proxy import BadProxy
@@ -169,3 +171,18 @@ def test_lists_of_one_length_are_rows_only_if_all_shards_say_so(tmp_path: Path) 
     assert manifest.columns[0].kind == "ragged"
     part = cache_at(tmp_path / "cache").fetch(str(tmp_path), manifest, "train", 0)
     assert part.columns["x"].lengths.tolist() == [2, 2, 2, 1]
+
+
+def test_partitions_that_lack_a_class_are_named(tmp_path: Path) -> None:
+    def sorted_by_class(shard: int) -> dict[str, Any]:
+        return {"x": np.ones((60, 2)), "y": np.full(60, shard // 2)}
+
+    shards = write_parquet(str(tmp_path / "sorted"), sorted_by_class, 4)
+    _, manifest = opened(shards, str(tmp_path / "data"), partitions=4)
+    (said,) = missing_classes(manifest, "y")
+    assert re.match(r"4 of 4 partitions lack classes of y, as partition 0 lacks [01]:", said)
+
+    shards = write_parquet(str(tmp_path / "mixed"), lambda _n: {"x": np.ones(60), "y": np.arange(60) % 2}, 4)
+    _, manifest = opened(shards, str(tmp_path / "data"), partitions=4)
+    assert list(missing_classes(manifest, "y")) == []
+    assert list(missing_classes(manifest, "x")) == []
