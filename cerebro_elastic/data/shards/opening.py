@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from itertools import chain
 from typing import Any, NamedTuple
 
 from cerebro_elastic.data.manifest import NAME, SPLITS, Manifest, PartitionFiles, Split, Vocabulary
@@ -78,35 +79,22 @@ def open_shards(sources: ShardSources, destination: str, settings: PrepareSettin
     sources = _with_own_splits(sources)
     train = _looked_at(sources.train, wanted)
     named: dict[Split, float | str] = {"valid": sources.valid, "test": sources.test}
-    own = {
-        split: _looked_at(where, wanted) if isinstance(where, str) else where
-        for split, where in named.items()
-    }
-    everything = [*train, *(each for held in own.values() if not isinstance(held, float) for each in held)]
-    raw = _typed(_first_rows_of(train[0].shard, wanted), everything, settings, wanted)
-    selection, vocabulary = Selection(settings), _vocabulary(raw, settings, train[0].shard)
-    columns = selected(raw, settings, vocabulary, f"the shard {redacted(train[0].shard.url)}")
-    held_out: OwnShards = {
-        split: held if isinstance(held, float) else [each.shard for each in held]
-        for split, held in own.items()
-    }
-    numbers: dict[Split, int] = {"train": settings.partitions, "valid": settings.valid_partitions}
-    dealt = deal_shards([each.shard for each in train], held_out, numbers, settings.seed)
-    partitions = {
-        split: tuple(
-            PartitionFiles(sum(shard.rows for shard in part), (), tuple(part))
-            for part in dealt.get(split, ())
-        )
-        for split in SPLITS
-    }
+    own = {split: _looked_at(where, wanted) for split, where in named.items() if isinstance(where, str)}
+    shares = {split: share for split, share in named.items() if not isinstance(share, str)}
+    first = redacted(train[0].shard.url)
+    sample = _typed(_first_rows_of(train[0].shard, wanted), [*train, *chain(*own.values())], settings, wanted)
+    vocabulary = _vocabulary(sample, settings, first)
+    partitions = _dealt(
+        train, {**shares, **{split: _shards(looked) for split, looked in own.items()}}, settings
+    )
     manifest = Manifest(
-        columns_of(columns),
+        columns_of(selected(sample, settings, vocabulary, f"the shard {first}")),
         partitions["train"],
         partitions["valid"],
         settings.seed,
         test=partitions["test"],
         vocabulary=vocabulary,
-        features=selection.feature_names(filled(raw, settings.fill)),
+        features=Selection(settings).feature_names(filled(sample, settings.fill)),
         sample_weight=settings.sample_weight or "",
         reading={key: value for key in _READING if (value := getattr(settings, key))},
     )
@@ -114,6 +102,25 @@ def open_shards(sources: ShardSources, destination: str, settings: PrepareSettin
     with translated(DataError, f"cannot write the dataset {redacted(url)}"):
         write(locate(url) / NAME, [manifest.to_json()])
     return url, manifest
+
+
+def _dealt(
+    train: Sequence[_Looked], held_out: OwnShards, settings: PrepareSettings
+) -> dict[Split, tuple[PartitionFiles, ...]]:
+    """The partitions of each split."""
+    numbers: dict[Split, int] = {"train": settings.partitions, "valid": settings.valid_partitions}
+    dealt = deal_shards(_shards(train), held_out, numbers, settings.seed)
+    return {
+        split: tuple(
+            PartitionFiles(sum(shard.rows for shard in part), (), tuple(part))
+            for part in dealt.get(split, ())
+        )
+        for split in SPLITS
+    }
+
+
+def _shards(looked: Sequence[_Looked]) -> list[Shard]:
+    return [each.shard for each in looked]
 
 
 def _with_own_splits(sources: ShardSources) -> ShardSources:
@@ -222,7 +229,7 @@ def _as_typed(name: str, values: Any, type_: Any, facts: Sequence[ShardFacts]) -
     return values.astype(column_of(name, pa.array([], type_)).dtype, copy=False)
 
 
-def _vocabulary(sample: Columns, settings: PrepareSettings, shard: Shard) -> Vocabulary:
+def _vocabulary(sample: Columns, settings: PrepareSettings, shard: str) -> Vocabulary:
     """The names of classes, where the shards say them. Raises ``DataError`` for words, whose classes would
     be known only when all rows have been read."""
     wanted = named_columns(dict(settings))
@@ -230,8 +237,8 @@ def _vocabulary(sample: Columns, settings: PrepareSettings, shard: Shard) -> Voc
         is_text = not isinstance(values, Varying) and values.dtype.kind in "OU"
         if is_text and name not in settings.text and is_wanted(name, wanted):
             raise DataError(
-                f"column {name!r} of the shard {redacted(shard.url)} is text: keep it as bytes by `text: "
+                f"column {name!r} of the shard {shard} is text: keep it as bytes by `text: "
                 f"[{name}]` and open it by `decode`, leave it out by `columns`, or name the shards as "
                 "`source`, which reads all rows before the start and numbers the words"
             )
-    return Selection(settings).vocabulary(sample, redacted(shard.url))
+    return Selection(settings).vocabulary(sample, shard)
