@@ -312,6 +312,7 @@ def test_bad_yaml_is_one_clear_message(tmp_path: Path, text: str, words: str) ->
         ({"task": {"kind": "torch", "model_fn": "m:f", "train_fn": "m:t", "clip": 1.0}}, "`clip` belongs to"),
         ({"data": {}}, "exactly one of `url`"),
         ({"data": {"url": "a", "source": "b"}}, "exactly one of `url`"),
+        ({"data": {"shards": "a", "stratify": "y"}}, "stratify: not with `shards`, of which no row is read"),
         (
             {"data": {"url": "a", "partitions": 2}},
             "partitions: settled when the dataset at `url` was prepared",

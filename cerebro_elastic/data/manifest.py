@@ -1,19 +1,32 @@
-"""A prepared dataset's manifest: ``manifest.json`` at the dataset's URL, written last."""
+"""A dataset's manifest: ``manifest.json`` at the dataset's URL, written last. Its rows lie beside it, or in
+shards elsewhere."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import islice
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from cerebro_elastic.data.shard import Shard, check_shards
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.system.files import Content, Place, exists, in_a_hurry, locate, read, sizes, translated
+from cerebro_elastic.system.files import (
+    Content,
+    Place,
+    exists,
+    in_a_hurry,
+    locate,
+    read,
+    sizes,
+    translated,
+)
 
 VERSION = 1
 NAME = "manifest.json"
@@ -42,6 +55,11 @@ class Column:
     kind: Kind = "rows"
     """``rows`` of one shape, ``ragged`` sequences of varying length, or encoded values: ``bytes``."""
 
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of one row, or of one value of a row if these vary in number."""
+        return np.dtype(self.dtype).itemsize * math.prod(self.shape)
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnFile:
@@ -63,16 +81,19 @@ class ColumnFile:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFiles:
-    """A partition of a dataset."""
+    """A partition of a dataset: files of its columns, or shards of which each host makes such files."""
 
     rows: int
     files: tuple[ColumnFile, ...]
-    """Its files, in the order of the manifest's columns; offsets stand before their values."""
+    """Its files, in the order of the manifest's columns; offsets stand before their values. Of shards they
+    are known when a host has made them."""
+    shards: tuple[Shard, ...] = ()
+    """The shards that have its rows, in their order; empty if the dataset was prepared."""
 
     @property
     def bytes(self) -> int:
-        """The size of all its files."""
-        return sum(file.bytes for file in self.files)
+        """What a host fetches: the size of its files, or of its shards."""
+        return sum(file.bytes for file in self.shards or self.files)
 
     def by_column(self, columns: Iterable[Column]) -> Iterator[tuple[Column, list[ColumnFile]]]:
         """Each of the manifest's ``columns`` with its files: one, or of varying lengths two."""
@@ -108,6 +129,8 @@ class Manifest:
     folds: int = 0
     """Into how many folds the training rows were dealt, so that each has of each class its share, or whole
     groups; 0: without regard to folds."""
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    """Of shards: the keys of a recipe's ``data`` that say how their columns become those above."""
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -117,11 +140,16 @@ class Manifest:
     @cached_property  # each look into the cache asks for it
     def digest(self) -> str:
         """sha256 of all the above: two datasets with one digest are the same, byte for byte."""
-        values = {key: value for key, value in asdict(self).items() if key != "folds" or value}
+        values = asdict(self, dict_factory=_without_later)
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def split(self, split: Split) -> tuple[PartitionFiles, ...]:
         return {"train": self.train, "valid": self.valid, "test": self.test}[split]
+
+    @property
+    def shards(self) -> list[Shard]:
+        """All shards; none if the dataset was prepared."""
+        return [shard for split in SPLITS for files in self.split(split) for shard in files.shards]
 
     @property
     def training_bytes(self) -> int | None:
@@ -134,6 +162,15 @@ class Manifest:
         """The content of ``manifest.json``."""
         document = {"version": VERSION, "digest": self.digest, **asdict(self)}
         return (json.dumps(document, indent=1) + "\n").encode()
+
+
+def _without_later(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The fields and their values. What later releases have added is left out where it is empty, so that a
+    dataset keeps its digest."""
+    return {key: value for key, value in items if value or key not in _LATER}
+
+
+_LATER = frozenset({"folds", "reading", "shards"})
 
 
 def read_manifest(url: str) -> Manifest:
@@ -179,10 +216,13 @@ def is_prepared(place: Place) -> bool:
 
 
 def verify_sizes(url: str, manifest: Manifest) -> None:
-    """Raise ``DataError`` unless every file of the dataset exists in its size.
+    """Raise ``DataError`` unless every file of the dataset exists in its size, and every shard as it was.
 
-    One listing, nothing is read. Other damage is found by the node that fetches the file.
+    A few listings, nothing is read. Other damage is found by the node that fetches the file.
     """
+    if shards := manifest.shards:
+        check_shards(shards)
+        return
     with translated(DataError, f"cannot list the dataset {url}"):
         root = locate(url)
         size_of = sizes(root)

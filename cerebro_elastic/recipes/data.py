@@ -30,6 +30,10 @@ class Origin(Section):
     source: Url | None = None
     """Data that the run prepares itself: a file, a folder, a glob, a URL, or a function `module:name`; see
     [your data](../how-to/data.md)."""
+    shards: Url | None = None
+    """Files of rows that are read where they lie, and written nowhere but into the caches of nodes: a folder,
+    a glob, or a URL such as `s3://bucket/train/*.parquet`. A partition is a set of them; see
+    [shards](../how-to/shards.md)."""
     datamodule: Reference | None = None
     """A `LightningDataModule`, as `module:Class`. Its loaders say how batches are made; see
     [data modules](../how-to/datasets.md#data-modules)."""
@@ -137,6 +141,8 @@ OF_COLUMNS = OF_SOURCE - {"partitions", "valid", "test", "valid_partitions"}
 """Those of them that are about the columns of a `source`."""
 _NAMING = OF_COLUMNS - {"max_bad_rows"}
 """Those of them that name columns."""
+_OF_ALL_ROWS = frozenset({"encode", "stratify", "split_by", "max_bad_rows"})
+"""Those of them for which all rows are read before the start."""
 _OF_DATASET = frozenset({"args", "materialize", "deterministic"})
 _OF_BATCHES = frozenset({"layout", "ragged", "pad_value", "decode", "augment", "bucket"})
 """Keys that say how columns become batches."""
@@ -159,6 +165,7 @@ _OF_LOADER = frozenset(
 _FOREIGN = {
     "url": "settled when the dataset at `url` was prepared",
     "source": "only with `dataset` or `datamodule`",
+    "shards": "not with `shards`, of which no row is read before the start (with `source` all are)",
     "dataset": "only with `source`, since a `dataset` makes whole rows",
     "datamodule": "a `datamodule` says this itself, by its loaders",
 }
@@ -212,8 +219,8 @@ class Data(Preparation, Origin):
     def _one_origin(self) -> Self:
         if sum(getattr(self, origin) is not None for origin in _FOREIGN) != 1:
             raise ValueError(
-                "needs exactly one of `url` (a prepared dataset), `source` (data to prepare), `dataset` (a "
-                "torch Dataset) and `datamodule`"
+                "needs exactly one of `url` (a prepared dataset), `source` (data to prepare), `shards` "
+                "(files that are read where they lie), `dataset` (a torch Dataset) and `datamodule`"
             )
         if misplaced := ", ".join(sorted(self.model_fields_set & self.foreign_keys)):
             (origin,) = (origin for origin in _FOREIGN if getattr(self, origin) is not None)
@@ -233,6 +240,8 @@ class Data(Preparation, Origin):
             return frozenset() if self.materialize else OF_COLUMNS - OF_ROWS | _OF_BATCHES - {"bucket"}
         if self.datamodule is not None:
             return OF_COLUMNS | _OF_BATCHES | _OF_LOADER | {"materialize"}
+        if self.shards is not None:
+            return _OF_DATASET | _OF_ALL_ROWS
         return _OF_DATASET | (OF_SOURCE if self.url is not None else frozenset())
 
 

@@ -222,7 +222,7 @@ class RunFolder:
 
 def _named_in(spec: Spec) -> Path | None:
     """What the run's record calls its folder; ``None`` if nothing that it names lies there."""
-    own_data = spec.recipe.get("data", {}).get("url") is None
+    own_data = not ({"url", "shards"} & spec.recipe.get("data", {}).keys())
     if spec.recipe.get("checkpoints") is None:
         return Path(spec.storage)
     return Path(spec.data).parent if own_data else None

@@ -175,7 +175,7 @@ Answer: TypeAlias = Callable[[Mapping[str, Any]], None]
 
 
 def serve(
-    work: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    work: Callable[[dict[str, Any]], Mapping[str, Any]],
     then: Callable[[Mapping[str, Any], Answer], None] | None = None,
 ) -> None:
     """The ``__main__`` of a module that is called: answer the request with what ``work`` returns. ``then``

@@ -24,6 +24,7 @@ from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_once import MadeBatches
 from cerebro_elastic.data.reading.made_twice import BATCHES
 from cerebro_elastic.data.reading.partition import Partition, unopened
+from cerebro_elastic.data.shards.making import make_columns
 from cerebro_elastic.errors import RecipeError, TaskError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import import_object, load, naming_extras
@@ -114,7 +115,7 @@ class UnitRunner:
         self._manifest = check_unchanged(spec.data, spec.data_digest)
         self._loss_weights = loss_weights(self.recipe, self._manifest)
         limit = self.recipe.node.cache_bytes if cache_bytes is None else cache_bytes
-        self.cache = PartitionCache(cache, limit)
+        self.cache = PartitionCache(cache, limit, make_columns)
         checkpoint.keep_copies(cache, limit, beat)
         self.device = device
         self._made: MadeBatches | None = None

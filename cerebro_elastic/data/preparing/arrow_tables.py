@@ -152,7 +152,7 @@ def column_of(name: str, values: Any) -> NDArray[Any] | Ragged:
         return _encoded(values.cast(pa.large_binary()))
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
         return _texts(values)
-    if not isinstance(values.type, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
+    if not is_list(type_):
         array: NDArray[Any] = values.to_numpy(zero_copy_only=False)
         return array
     _check_no_nulls(name, values, np.arange(len(values) + 1))
@@ -177,6 +177,20 @@ def is_binary(type_: Any) -> bool:
     import pyarrow.types as types
 
     return bool(types.is_binary(type_) or types.is_large_binary(type_) or types.is_fixed_size_binary(type_))
+
+
+def is_list(type_: Any) -> bool:
+    """Whether values of the type are lists."""
+    import pyarrow.types as types
+
+    return bool(types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_))
+
+
+def lengths_of(values: Any) -> set[int]:
+    """The different lengths of an array of lists."""
+    import pyarrow.compute as pc
+
+    return set(pc.unique(pc.list_value_length(values)).to_pylist())
 
 
 def _encoded(values: Any) -> Ragged:

@@ -64,18 +64,18 @@ class _NpyFile:
     parts: Parts
 
     def __iter__(self) -> Iterator[Chunk]:
-        header, dtype = io.BytesIO(), self.dtype.newbyteorder("<")
-        np.lib.format.write_array_header_1_0(
-            header,
-            {
-                "descr": np.lib.format.dtype_to_descr(dtype),
-                "fortran_order": False,
-                "shape": self.shape,
-            },
-        )
-        yield header.getvalue()
+        dtype = self.dtype.newbyteorder("<")
+        yield npy_header(dtype, self.shape)
         for part in self.parts():
             yield np.ascontiguousarray(part, dtype=dtype).reshape(-1).view(np.uint8).data
+
+
+def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """What an array's file begins with. Its size does not depend on the length of the first axis."""
+    header = io.BytesIO()
+    described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, described)
+    return header.getvalue()
 
 
 def by_split(

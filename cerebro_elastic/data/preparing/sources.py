@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from tempfile import gettempdir
@@ -76,7 +76,7 @@ def read_source(source: Source, wanted: Wanted = None) -> Mapping[Split, Columns
     with translated(DataError, f"cannot read {name}"):
         place = locate(name)
         with in_a_hurry():  # a person waits to hear that the storage is out of reach
-            splits = _split_folders(place) if _is_folder(place) else None
+            splits = split_folders(place) if _is_folder(place) else None
         if splits is None:
             return {"train": _read_path(name, wanted)}
         return {split: _read_path(str(part), wanted) for split, part in splits.items()}
@@ -92,7 +92,7 @@ def _read_path(name: str, wanted: Wanted) -> Columns:
         place = locate(name)
         with in_a_hurry():
             pictures = _is_folder(place) and not expand(place, _is_known) and has_images(place)
-            files = [] if pictures else _files(name, place)
+            files = [] if pictures else files_of(name, place)
         if pictures:
             return read_images(place)
         suffixes = sorted({suffix_of(file.path) for file in files})
@@ -207,16 +207,19 @@ def _is_missing(value: Any) -> bool:
     return type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
 
 
-def _files(name: str, place: Place) -> list[Place]:
-    """The files that the ``name`` of a file, a folder or a glob stands for, sorted; of a folder, those of a
-    known kind."""
-    files = [file for part in _numbered(place) for file in expand(part, _is_known)]
+def files_of(name: str, place: Place, known: Collection[str] = ()) -> list[Place]:
+    """The files that the ``name`` of a file, a folder or a glob stands for, sorted; of a folder, those with
+    the ``known`` suffixes, by default those that ``prepare`` reads."""
+    known = known or _KNOWN
+    files = [
+        file for part in _numbered(place) for file in expand(part, lambda path: suffix_of(path) in known)
+    ]
     if _is_folder(place):
         files = _without_others(place, files)
     if not files:
         raise DataError(
             f"{redacted(name)} {_nothing_known(place)}: give a file, a folder or a glob of "
-            f"{', '.join(sorted(_KNOWN))}, a folder with a sub-folder of pictures for each class, or a "
+            f"{', '.join(sorted(known))}, a folder with a sub-folder of pictures for each class, or a "
             "Python function 'module:name' that returns {column: array}"
         )
     return files
@@ -241,7 +244,7 @@ def _folder_of_wildcards(place: Place) -> str:
     return literal_folder(place if match is None else Place(place.fs, place.path[: match.start()] + "*"))
 
 
-def _split_folders(place: Place) -> dict[Split, Place] | None:
+def split_folders(place: Place) -> dict[Split, Place] | None:
     """The folders of training, validation and test data in a folder of both of the first, or all, by their
     usual names."""
     names = set(folders(place))

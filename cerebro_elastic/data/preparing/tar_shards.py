@@ -8,6 +8,7 @@ import posixpath
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,19 +30,24 @@ _WITHOUT_BYTES = frozenset({tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, 
 """The types of members that hold no file: folders (``D``: with a list of their files), devices, a label."""
 
 
-def _files_in(archive: Place) -> Iterator[File]:
+def _files_in(archive: Place, *, first: bool = False) -> Iterator[File]:
     """The archive's files, in its order; a link is the file that it leads to. Raises ``DataError`` unless the
-    archive is whole and each file's bytes lie in it as they are."""
-    members = {}
-    for member in _members(archive):
-        name = posixpath.normpath(member.name)
-        if name in members and not member.isdir():
-            raise DataError(
-                f"{archive} has {member.name} twice: the names of its files must differ; write it again "
-                "from a folder that has each file once"
-            )
-        members[name] = member
-    for member in members.values():
+    archive is whole and each file's bytes lie in it as they are. ``first``: the caller stops early, and what
+    lies behind is not looked at."""
+    members: dict[str, tarfile.TarInfo] = {}
+
+    def noted() -> Iterator[tarfile.TarInfo]:
+        for member in _members(archive):
+            name = posixpath.normpath(member.name)
+            if name in members and not member.isdir():
+                raise DataError(
+                    f"{archive} has {member.name} twice: the names of its files must differ; write it again "
+                    "from a folder that has each file once"
+                )
+            members[name] = member
+            yield member
+
+    for member in noted() if first else list(noted()):  # links may lead to files behind them
         if member.type in _WITHOUT_BYTES:
             continue
         target = _target(archive, member, members)
@@ -124,8 +130,18 @@ class _Sample:
     """By extension, where the file begins in the archive and its bytes."""
 
 
+def count_samples(file: Place) -> int:
+    """How many samples an archive has. Of a remote one, what lies between the headers of large files is not
+    read."""
+    return sum(1 for _ in _samples(0, file))
+
+
 def read_shards(
-    files: Sequence[Place], as_column: Callable[[str, list[Any]], NDArray[Any] | Varying]
+    files: Sequence[Place],
+    as_column: Callable[[str, list[Any]], NDArray[Any] | Varying],
+    *,
+    number_words: bool = True,
+    most: int | None = None,
 ) -> dict[str, NDArray[Any] | Varying]:
     """A column for each extension: of encoded values, of whole numbers or class names (``cls``), and for each
     field of ``json``. Raises ``DataError`` for an archive that is cut off or no such.
@@ -133,8 +149,12 @@ def read_shards(
     Args:
         files: The archives.
         as_column: Makes a column of a name and a list of values.
+        number_words: Class names become numbers in the order of the words; else they stay text.
+        most: Of each archive, the number of samples to read from its beginning; by default all.
     """
-    samples = [sample for shard, file in enumerate(files) for sample in _samples(shard, file)]
+    samples = [
+        sample for shard, file in enumerate(files) for sample in islice(_samples(shard, file, most), most)
+    ]
     if not samples:
         raise DataError(f"{files[0]} has no samples: give archives of files such as 0001.jpg")
     columns: dict[str, NDArray[Any] | Varying] = {}
@@ -146,16 +166,16 @@ def read_shards(
             columns[extension] = column
         else:
             values = _parsed(column, parse)
-            if extension == "cls" and all(isinstance(value, str) for value in values):
+            if number_words and extension == "cls" and all(isinstance(value, str) for value in values):
                 columns[extension] = coded(values, f"{files[0]}: the .cls files")
                 continue
             columns |= {name: as_column(name, rows) for name, rows in _fields(extension, values).items()}
     return columns
 
 
-def _samples(shard: int, file: Place) -> Iterator[_Sample]:
+def _samples(shard: int, file: Place, most: int | None = None) -> Iterator[_Sample]:
     sample = None
-    for path, start, file_bytes in _files_in(file):
+    for path, start, file_bytes in _files_in(file, first=most is not None):
         folder, slash, name = path.rpartition("/")
         stem, _, extension = name.partition(".")
         extension = extension.lower()

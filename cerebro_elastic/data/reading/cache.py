@@ -16,28 +16,37 @@ import os
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
-from cerebro_elastic.data.manifest import Manifest, Split, check_unchanged
+from cerebro_elastic.data.made_partition import MadePartition, compare, made_in, path_in
+from cerebro_elastic.data.manifest import Manifest, PartitionFiles, Split, check_unchanged
 from cerebro_elastic.data.reading.cached_column import CachedColumn, cached_columns
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import DamagedData, DataError, DiskFull
 from cerebro_elastic.system.cache_space import CacheSpace, Room, disk_space, locked, use
-from cerebro_elastic.system.files import is_full, locate, translated
+from cerebro_elastic.system.files import is_full, locate, translated, write_text
+
+Make: TypeAlias = Callable[[Manifest, PartitionFiles, Path, Callable[[], None]], MadePartition]
+"""Makes the column files of a partition of shards in a folder (``shards/making.py``)."""
 
 
 class PartitionCache:
     """The cache under the folder ``root``, shared by all processes of the host.
 
     All partitions under it take at most ``limit_bytes``, unless more are in use at the same time; ``None``:
-    what the disk has. ``hits`` counts the fetches of this process that found their partition in the cache,
-    ``misses`` the others.
+    what the disk has. ``make`` makes column files of a partition of shards. ``hits`` counts the fetches of
+    this process that found their partition in the cache, ``misses`` the others.
     """
 
-    def __init__(self, root: Path, limit_bytes: int | None = None) -> None:
+    def __init__(self, root: Path, limit_bytes: int | None = None, make: Make | None = None) -> None:
         self.root = root
         self.limit_bytes = limit_bytes
+        self._make = make
+        self._compared = set[Path]()
+        """The folders of partitions of shards that were compared with the run's record."""
         self.hits = self.misses = 0
 
     def fetch(
@@ -59,17 +68,24 @@ class PartitionCache:
         it.
         """
         name = f"{split} partition {index} of {url}"
-        entries, folder = self._entries(manifest, split, index), self._folder(manifest, split, index)
-        rows = manifest.split(split)[index].rows
+        folder, files = self._folder(manifest, split, index), manifest.split(split)[index]
         with translated(DataError, f"cannot fetch {name} into {folder}"):
             lock = use(folder)
             try:
-                partition = self._found(index, rows, entries, name)
+                entries = self._entries(manifest, split, index)
+                partition = self._found(index, files.rows, entries, name)
                 if partition is None:
                     self.misses += 1
-                    with locked(folder, beat), self._room(entries, url, room):
-                        self._bring_in_place_of_others(entries, url, manifest, beat, room)
-                    partition = _opened(index, rows, entries, name)
+                    with locked(folder, beat):
+                        if files.shards:
+                            entries = self._made(manifest, split, index, beat, room)
+                        else:
+                            with self._room(entries, url, room):
+                                self._bring_in_place_of_others(entries, url, manifest, beat, room)
+                    partition = _opened(index, files.rows, entries, name)
+                if files.shards and folder not in self._compared:
+                    compare(url, split, index, _made_here(folder))
+                    self._compared.add(folder)
             except BaseException:
                 os.close(lock)
                 raise
@@ -79,7 +95,7 @@ class PartitionCache:
     def _found(self, index: int, rows: int, entries: list[CachedColumn], name: str) -> Partition | None:
         """The partition, if it is in the cache."""
         try:
-            if not all(entry.is_its_own for entry in entries):
+            if not entries or not all(entry.is_its_own for entry in entries):
                 return None
             partition = _opened(index, rows, entries, name)
         except (OSError, ValueError, DamagedData):  # gone, cut short or changed since it was checked
@@ -96,7 +112,8 @@ class PartitionCache:
 
     def holds(self, manifest: Manifest, split: Split, index: int) -> bool:
         """Whether a partition is here, whole and checked."""
-        return all(entry.ready for entry in self._entries(manifest, split, index))
+        entries = self._entries(manifest, split, index)
+        return bool(entries) and all(entry.ready for entry in entries)
 
     def cached(self, manifest: Manifest) -> tuple[int, ...]:
         """The training partitions that are here."""
@@ -132,12 +149,45 @@ class PartitionCache:
                     f"{source} is missing: restore it, or prepare the dataset again at another place"
                 ) from exc
 
+    def _made(
+        self, manifest: Manifest, split: Split, index: int, beat: Callable[[], None], room: Room
+    ) -> list[CachedColumn]:
+        """Make a partition's files of its shards, unless those that lie here are whole."""
+        assert self._make is not None, "a cache of shards has what makes columns of them"
+        folder, files = self._folder(manifest, split, index), manifest.split(split)[index]
+        entries = self._entries(manifest, split, index)
+        if entries and all(entry.is_its_own or entry.check(beat) for entry in entries):
+            return entries
+        limit = self.limit_bytes
+        space = disk_space(self.root) if limit is None else CacheSpace(self.root, limit)
+        row_bytes = sum(column.row_bytes for column in manifest.columns)
+        with space.reserved(folder, max(files.bytes, files.rows * row_bytes), room):
+            made = self._make(manifest, files, folder, beat)
+        # The values of a ragged column are summed by its offsets, which stand before them.
+        made_files = replace(files, files=made.files)
+        taken = [entry.taken_in(beat) for entry in cached_columns(folder, manifest.columns, made_files)]
+        made = replace(made, files=tuple(entry.file for entry in taken))
+        write_text(path_in(folder), made.to_json().decode())
+        return self._entries(manifest, split, index)
+
     def _entries(self, manifest: Manifest, split: Split, index: int) -> list[CachedColumn]:
+        """The partition's files in the cache; none if they are still to be made of shards."""
         folder, partition = self._folder(manifest, split, index), manifest.split(split)[index]
+        if partition.shards:
+            if (made := made_in(folder)) is None:
+                return []
+            partition = replace(partition, files=made.files)
         return list(cached_columns(folder, manifest.columns, partition))
 
     def _folder(self, manifest: Manifest, split: Split, index: int) -> Path:
         return self.root / manifest.digest / f"{split}-{index:05d}"
+
+
+def _made_here(folder: Path) -> MadePartition:
+    made = made_in(folder)
+    if made is None:
+        raise DamagedData(f"{path_in(folder)} is gone since the partition was opened: it is made again")
+    return made
 
 
 def _reserved(space: CacheSpace, entries: list[CachedColumn], room: Room) -> AbstractContextManager[None]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import fcntl
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
+from cerebro_elastic.data.made_partition import numbered
 from cerebro_elastic.data.manifest import Column, ColumnFile, PartitionFiles
 from cerebro_elastic.data.ragged import OFFSETS, Index, Ragged, check_offsets
 from cerebro_elastic.data.reading.partition import Array, forget_checks
@@ -82,7 +82,7 @@ class CachedColumn:
     @property
     def _start(self) -> int:
         """Where the array begins: by the manifest, nothing is believed of what the file says."""
-        return self.file.bytes - self.length * self._item_bytes
+        return self.file.bytes - self.length * self.column.row_bytes
 
     @property
     def ready(self) -> bool:
@@ -112,6 +112,14 @@ class CachedColumn:
         if content == self.file.content:
             self._keep(sums)
         return content == self.file.content
+
+    def taken_in(self, beat: Beat) -> CachedColumn:
+        """The file as it was just made here, with the digest that it has. It is ready from now on."""
+        sums = self._passing()
+        content = digest(sums.passing(fetched(locate(str(self.path)), beat)))
+        taken = replace(self, file=replace(self.file, sha256=content.sha256))
+        taken._keep(sums)
+        return taken
 
     def bring(self, source: Place, beat: Beat) -> None:
         """Get the file from ``source``, if need be at a second try. Raises ``DataError`` if it is damaged
@@ -148,8 +156,8 @@ class CachedColumn:
 
     def _passing(self) -> RowSums:
         if self.offsets is None:
-            return EqualRowSums(self._start, self.length, self._item_bytes)
-        return RaggedRowSums(self._start, self.load_offsets() * self._item_bytes)
+            return EqualRowSums(self._start, self.length, self.column.row_bytes)
+        return RaggedRowSums(self._start, self.load_offsets() * self.column.row_bytes)
 
     def _keep(self, sums: RowSums) -> None:
         with (
@@ -168,10 +176,6 @@ class CachedColumn:
         """How many sums there are."""
         return self.length if self.offsets is None else self.offsets.length - 1
 
-    @property
-    def _item_bytes(self) -> int:
-        return np.dtype(self.column.dtype).itemsize * math.prod(self.column.shape)
-
 
 @lru_cache(_KEPT)
 def _kept_offsets(column: CachedColumn) -> Index:
@@ -183,7 +187,7 @@ def cached_columns(
 ) -> Iterator[CachedColumn]:
     """A partition's files in the cache's ``folder``, offsets before their values. File names are our own: a
     manifest from elsewhere cannot point out of the cache."""
-    paths = (folder / f"{at:03d}.npy" for at in range(len(partition.files)))
+    paths = (folder / numbered(at) for at in range(len(partition.files)))
     for column, (*offsets_file, file) in partition.by_column(columns):
         if not offsets_file:
             yield CachedColumn(next(paths), partition.rows, column, file)

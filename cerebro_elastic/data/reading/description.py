@@ -70,6 +70,11 @@ def describe(url: str) -> Description:
     there is none, or it cannot be read.
     """
     manifest = read_manifest(url)
+    if manifest.shards:
+        raise DataError(
+            f"{url} is a dataset of {len(manifest.shards)} shards, whose rows stay where they are: describe "
+            "some of them as a source, such as `cerebro prepare SHARD --describe`"
+        )
     with translated(DataError, f"cannot read the dataset {url}"):
         root = locate(url)
         return Description(
@@ -106,7 +111,7 @@ def _counted(manifest: Manifest, root: Place, split: Split, name: str) -> dict[i
     """The rows of each value in a split; of some values, if there are too many for classes."""
     counts: dict[int, int] = {}
     for files in manifest.split(split):
-        column = first_rows(root, manifest.columns, files, files.rows, [name])[name]
+        column = first_rows_of_files(root, manifest.columns, files, files.rows, [name])[name]
         values, rows = np.unique(np.asarray(column), return_counts=True)
         for value, number in zip(values.tolist(), rows.tolist(), strict=True):
             counts[int(value)] = counts.get(int(value), 0) + number
@@ -117,7 +122,7 @@ def _counted(manifest: Manifest, root: Place, split: Split, name: str) -> dict[i
 
 def _samples(manifest: Manifest, root: Place) -> list[Row]:
     files = manifest.train[0]
-    columns = first_rows(root, manifest.columns, files, _SAMPLE)
+    columns = first_rows_of_files(root, manifest.columns, files, _SAMPLE)
     return [
         {name: _value(column, row) for name, column in columns.items()}
         for row in range(min(_SAMPLE, files.rows))
@@ -134,7 +139,7 @@ def _value(column: Rows, row: int) -> Value:
 Rows: TypeAlias = NDArray[np.generic] | Ragged
 
 
-def first_rows(
+def first_rows_of_files(
     root: Place,
     columns: Iterable[Column],
     files: PartitionFiles,

@@ -20,8 +20,9 @@ from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.data.manifest import Manifest, PartitionFiles, read_manifest
 from cerebro_elastic.data.ragged import Ragged
-from cerebro_elastic.data.reading.description import Rows, first_rows
+from cerebro_elastic.data.reading.description import Rows
 from cerebro_elastic.data.reading.partition import Partition
+from cerebro_elastic.data.shards.first_rows import first_rows
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.exactness.compare import ExactnessCheck, Trainer, Training, without_workers
@@ -267,7 +268,7 @@ def _partitions(
 ) -> tuple[list[Partition], list[Partition]]:
     def part(index: int, files: PartitionFiles, split: str) -> Partition:
         rows = _rows(files.rows, size, batches)
-        columns = first_rows(root, manifest.columns, files, rows)
+        columns = first_rows(root, manifest, files, rows)
         return Partition(index, rows, columns, name=f"{split} partition {index}")
 
     valid = [part(0, files, "valid") for files in (manifest.train[-1:] if folds else manifest.valid[:1])]
@@ -275,7 +276,7 @@ def _partitions(
         return [part(index, files, "train") for index, files in enumerate(manifest.train[:2])], valid
     (only,) = manifest.train
     rows = _rows(-(-only.rows // 2), size, batches)
-    columns = first_rows(root, manifest.columns, only, 2 * rows)
+    columns = first_rows(root, manifest, only, 2 * rows)
     return [_slice(columns, 0, rows), *([_slice(columns, rows, 2 * rows)] if only.rows > rows else [])], valid
 
 

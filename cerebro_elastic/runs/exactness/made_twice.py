@@ -8,10 +8,10 @@ from typing import Any
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.data.manifest import Manifest
-from cerebro_elastic.data.reading.description import first_rows
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_twice import BATCHES, differing
 from cerebro_elastic.data.reading.partition import Partition
+from cerebro_elastic.data.shards.first_rows import first_rows
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import forget_modules
@@ -37,7 +37,7 @@ def differing_of(recipe: Recipe, point: HParams, data: str, manifest: Manifest) 
     partitions = {
         training: Partition(0, len(columns[next(iter(columns))]), columns, name=f"{data}, the first rows")
         for training, files in splits.items()
-        if files and (columns := first_rows(locate(data), manifest.columns, files[0], 2 * rows))
+        if files and (columns := first_rows(locate(data), manifest, files[0], 2 * rows))
     }
 
     def in_fork(make: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -81,6 +81,7 @@ def _measure_here(request: Mapping[str, Any]) -> dict[str, str]:
     data = str(folder / "data") if url is None else recipe.rooted(url)
     with in_a_hurry():
         checked = check(recipe, list(points.values()), data, prepare=url is None)
+    data = checked.data
     manifest = read_manifest(data)
     plan = Plan(
         "plan",

@@ -29,8 +29,10 @@ from cerebro_elastic.core.model.events import (
 from cerebro_elastic.core.model.origin import Origin, basis_of, origin_of
 from cerebro_elastic.core.model.run import Spec, specs_of
 from cerebro_elastic.core.model.units import Phase
+from cerebro_elastic.data.made_partition import recorded
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.data.reading.batches import batch_count
+from cerebro_elastic.data.shard import changed_shards
 from cerebro_elastic.errors import CerebroError, DamagedCheckpoint
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.parallelism import AUTO
@@ -180,6 +182,25 @@ def check_data(
                 f"{in_words(unit)} says that it had {visit.samples} samples in {visit.batches} batches; of "
                 f"the partition's {rows} rows these are {samples} in {batches}",
             )
+
+
+def check_shards(spec: Spec, manifest: Manifest | None, view: RunView) -> Iterator[Violation | Note]:
+    """Check what visits read of shards: the first host has recorded it, and the shards are unchanged."""
+    if manifest is None or not manifest.shards:
+        return
+    for index in sorted(
+        {visit.unit.partition for visit in view.log if visit.unit.phase is not Phase.EVALUATE}
+    ):
+        if recorded(spec.data, "train", index) is None:
+            yield Violation(
+                "data",
+                f"partition {index} was trained on, and nothing at {spec.data} says what its shards held",
+            )
+    try:
+        for problem in changed_shards(manifest.shards):
+            yield Note(f"{problem}. What is not in a cache cannot be replayed")
+    except CerebroError as error:
+        yield Note(f"the shards were not looked at: {error}")
 
 
 def check_rows(view: RunView) -> Iterator[Violation]:

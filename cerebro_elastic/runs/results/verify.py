@@ -100,6 +100,7 @@ def _findings(
     yield from _looks(events)
     yield from record_checks.check_spec(spec, result.recipe, result.view, events)
     yield from record_checks.check_data(spec, result.recipe, manifest, result.view)
+    yield from record_checks.check_shards(spec, manifest, result.view)
     yield from record_checks.check_rows(result.view)
     yield from record_checks.check_manifests(spec, result.view, events, manifests)
     if result.store is None:

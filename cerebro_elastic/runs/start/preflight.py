@@ -22,6 +22,7 @@ from cerebro_elastic.core.model.configs import Config, HParams
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.data.manifest import Manifest, read_manifest, verify_sizes
+from cerebro_elastic.data.shards.classes import missing_classes
 from cerebro_elastic.errors import CerebroError, RecipeError, TaskError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.folds import Folds, why_no_folds
@@ -30,7 +31,12 @@ from cerebro_elastic.recipes.search import flattened
 from cerebro_elastic.registry import is_library, users_file, users_modules, users_name
 from cerebro_elastic.reporting.tables import bytes_text
 from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies, validations
-from cerebro_elastic.runs.start.prepare_data import deal_dataset, import_sources, prepare_recipe
+from cerebro_elastic.runs.start.prepare_data import (
+    deal_dataset,
+    import_sources,
+    open_recipe,
+    prepare_recipe,
+)
 from cerebro_elastic.runs.start.script_settings import Settings, refuse_others, settings_here
 from cerebro_elastic.runs.start.shared_memory import refuse_shared_memory
 from cerebro_elastic.system.explanations import explain_error, frames_first, has_frames, shortened
@@ -174,7 +180,11 @@ def check(
             raise RecipeError(f"parallelism: {only} cannot train the model: {refusal}")
     if recipe.validates_apart:
         _check_apart(recipe, task, of_task, allowed)
+    opens = prepare and recipe.data.shards is not None
+    if opens:
+        data, prepare = open_recipe(recipe, data), False
     manifest = _checked_data(recipe, datasets, data, prepare=prepare)
+    lacking = missing_classes(manifest, recipe.data.label) if opens and recipe.data.label else ()
     refuse_shared_memory(recipe.root)
     if recipe.folds:
         _check_folds(recipe.folds, manifest, data)
@@ -198,7 +208,7 @@ def check(
         partitions=len(manifest.train),
         validations=validations(recipe, manifest) if task.evaluates else 0,
         code=code_of(recipe.root) | digests_in(folders, recipe.root),
-        notes=[*said, *_moved_by_folds(recipe, manifest), *differing.values()],
+        notes=[*said, *_moved_by_folds(recipe, manifest), *lacking, *differing.values()],
         differing=differing,
     )
 
@@ -346,13 +356,14 @@ def _name_elsewhere(file: Path) -> str | None:
     return None if new else str(file.absolute())
 
 
-def _check_here(request: Mapping[str, Any]) -> dict[str, Any]:
+def _check_here(request: dict[str, Any]) -> dict[str, Any]:
     with in_a_hurry():
         recipe = _recipe_of(request)
         os.environ.update(recipe.task.environment)  # Keras reads its backend when a file imports it
         try:
             refuse_others(recipe, Settings(**request["caller"]))
             result = check(recipe, request["hparams"], request["data"], prepare=request["prepare"])
+            request["data"] = result.data
         except CerebroError:
             raise
         except (Exception, SystemExit) as error:

@@ -92,6 +92,24 @@ def prepare_recipe(recipe: Recipe, destination: str) -> None:
     prepare_dataset(source, destination, settings, recipe.root)
 
 
+def open_recipe(recipe: Recipe, destination: str) -> str:
+    """List, count and deal the recipe's shards, and return the URL of the dataset that they are, below
+    ``destination``."""
+    from cerebro_elastic.data.shards.opening import ShardSources, open_shards
+
+    def place(named: str) -> str:
+        return named if "://" in named else str(recipe.root / understood(named))
+
+    def held_out(named: float | str | None) -> float | str:
+        return place(named) if isinstance(named, str) else named or 0.0
+
+    data = recipe.data
+    assert data.shards is not None
+    sources = ShardSources(place(data.shards), held_out(data.valid), held_out(data.test))
+    url, _ = open_shards(sources, destination, _settings(recipe, Preparation.model_fields))
+    return url
+
+
 def _settings(recipe: Recipe, keys: Iterable[str], **settings: Any) -> PrepareSettings:
     """The recipe's own for ``keys``, and others."""
     data = {key: getattr(recipe.data, key) for key in keys}

@@ -184,12 +184,14 @@ def new_spec(
     url, source = recipe.data.url, recipe.data.source or recipe.data.dataset or recipe.data.datamodule
     code = "the recipe, the module and the data" if source is None else "the recipe and the module"
     more = "" if source is None else f", preparing the data of {redacted(source)}"
+    if recipe.data.shards is not None:
+        more = f", counting the shards of {redacted(recipe.data.shards)}"
     watcher.say(f"checking {code}{more} (its imports take a few seconds)")
     check_deadline(recipe, time.time())
     price_from(os.environ)
     given, recipe = recipe, resolve_warm_start(recipe, folder.path.parent)
     hparams = first_hparams(recipe)
-    data = str(folder.data) if url is None else recipe.rooted(url)
+    data = _data_place(recipe, folder) if url is None else recipe.rooted(url)
     checked, digests = _checked(recipe, hparams, data, watcher, preflight, prepare=url is None)
     if recipe.data.max_bad_rows:
         _say_what_is_left_out(checked.data, watcher)
@@ -211,6 +213,13 @@ def new_spec(
         spec = with_reusable(spec, recipe, keep_project(folder, recipe, digests))
         write_spec(folder, spec)
     return spec
+
+
+def _data_place(recipe: Recipe, folder: RunFolder) -> str:
+    """Where the run's dataset goes. Of shards that is their manifest, which all machines read."""
+    if recipe.data.shards is not None and recipe.checkpoints is not None:
+        return f"{recipe.rooted(recipe.checkpoints)}/{folder.run}/data"
+    return str(folder.data)
 
 
 def check_deadline(recipe: Recipe, now: float) -> None:

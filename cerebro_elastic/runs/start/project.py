@@ -150,7 +150,8 @@ def _ignored(recipe: Recipe) -> re.Pattern[str]:
 
 def _sources(recipe: Recipe) -> Iterator[str]:
     """The files, folders and globs of which the run's data have a digest."""
-    for place in (recipe.data.url, recipe.data.source, recipe.data.valid, recipe.data.test):
+    data = recipe.data
+    for place in (data.url, data.source, data.shards, data.valid, data.test):
         if isinstance(place, str) and ":" not in place:  # else it is a URL, or a function
             yield place
 

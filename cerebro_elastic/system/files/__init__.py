@@ -8,8 +8,11 @@ from cerebro_elastic.system.files.content import Sha256 as Sha256
 from cerebro_elastic.system.files.content import digest as digest
 from cerebro_elastic.system.files.content import pour as pour
 from cerebro_elastic.system.files.faults import is_full as is_full
+from cerebro_elastic.system.files.listing import Identity as Identity
 from cerebro_elastic.system.files.listing import expand as expand
 from cerebro_elastic.system.files.listing import folders as folders
+from cerebro_elastic.system.files.listing import identities as identities
+from cerebro_elastic.system.files.listing import identity as identity
 from cerebro_elastic.system.files.listing import is_hidden as is_hidden
 from cerebro_elastic.system.files.listing import literal_folder as literal_folder
 from cerebro_elastic.system.files.listing import sizes as sizes
@@ -35,6 +38,7 @@ from cerebro_elastic.system.files.operations import remove_leftovers as remove_l
 from cerebro_elastic.system.files.operations import replacing as replacing
 from cerebro_elastic.system.files.operations import settle as settle
 from cerebro_elastic.system.files.operations import size as size
+from cerebro_elastic.system.files.operations import temporary_beside as temporary_beside
 from cerebro_elastic.system.files.operations import write as write
 from cerebro_elastic.system.files.operations import write_text as write_text
 from cerebro_elastic.system.files.place import Place as Place

@@ -5,7 +5,9 @@ from __future__ import annotations
 import glob
 import os
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.system.files.operations import is_folder
@@ -37,6 +39,35 @@ def _below(folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, int]]:
                 yield from _below(entry.path, (*above, real))
             else:
                 yield entry.path, entry.stat().st_size
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """By what a file is known again without reading it."""
+
+    bytes: int
+    tag: str
+    """The ETag of an object; of other files the time when they were changed."""
+
+    def __str__(self) -> str:
+        return f"{self.bytes} bytes ({self.tag})"
+
+
+def identity(place: Place) -> Identity:
+    """Of one file. Raises ``FileNotFoundError``."""
+    return _identity(attempt(place, lambda fs: fs.info(place.path)))
+
+
+def identities(folder: Place) -> dict[str, Identity]:
+    """Of all files in the folder and below, by path."""
+    files = attempt(folder, lambda fs: fs.find(folder.path, detail=True))
+    return {path: _identity(info) for path, info in files.items()}
+
+
+def _identity(info: Mapping[str, Any]) -> Identity:
+    known = (info.get(key) for key in ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified"))
+    tag = next((str(value) for value in known if value is not None), "")
+    return Identity(info["size"] or 0, tag.strip('"'))
 
 
 def folders(folder: Place) -> list[str]:

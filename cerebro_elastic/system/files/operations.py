@@ -19,6 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import cache, lru_cache
+from itertools import groupby
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryFile
 from typing import Any
@@ -213,11 +214,18 @@ def _write_at(file: int, data: bytes, at: int) -> None:
 def replacing(path: str) -> Iterator[str]:
     """A temporary name beside the local ``path``: it becomes ``path`` when the block ends well,
     else it is removed."""
+    with temporary_beside(path) as temporary:
+        yield temporary
+        os.replace(temporary, path)
+
+
+@contextmanager
+def temporary_beside(path: str) -> Iterator[str]:
+    """A temporary name beside the local ``path``, for a file that is removed when the block ends."""
     make_folder(os.path.dirname(path))
     temporary = f"{path}.{_this_machine()}-{uuid.uuid4().hex}.tmp"
     try:
         yield temporary
-        os.replace(temporary, path)
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
@@ -318,6 +326,9 @@ def read_ranges(files: Sequence[Place], starts: Sequence[int], ends: Sequence[in
     are read at once where the file system can."""
     if not files:
         return []
+    if files[0].local:
+        with faults_raised(files[0]):
+            return list(_local_ranges([file.path for file in files], starts, ends))
     paths = [file.path for file in files]
 
     def answers_of(fs: FileSystem) -> list[bytes | None]:
@@ -325,6 +336,15 @@ def read_ranges(files: Sequence[Place], starts: Sequence[int], ends: Sequence[in
 
     answers = zip(attempt(files[0], answers_of), files, starts, ends, strict=True)
     return [_part(answer, file, start, end) for answer, file, start, end in answers]
+
+
+def _local_ranges(paths: Sequence[str], starts: Sequence[int], ends: Sequence[int]) -> Iterator[bytes]:
+    """Each part in turn; a file is opened once for the parts of it that follow one another."""
+    for path, parts in groupby(zip(paths, starts, ends, strict=True), key=lambda part: part[0]):
+        with open(path, "rb") as file:
+            for _, start, end in parts:
+                file.seek(start)
+                yield file.read(end - start)
 
 
 def _given(answer: bytes | Exception) -> bytes | None:

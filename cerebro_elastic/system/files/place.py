@@ -53,12 +53,14 @@ class Place:
     """The file system, with the options and credentials by which it was reached."""
     path: str
     """The path in the file system, without a protocol."""
+    shown: str = ""
+    """What messages call it, if it is a copy of a file at another place."""
 
     def __truediv__(self, name: str) -> Place:
         return Place(self.fs, f"{self.path.rstrip('/')}/{name}")
 
     def __str__(self) -> str:
-        return redacted(str(self.fs.unstrip_protocol(self.path)))
+        return self.shown or redacted(str(self.fs.unstrip_protocol(self.path)))
 
     @property
     def local(self) -> bool:

@@ -1,0 +1,84 @@
+"""What a host has made of a partition's shards. The first host of a run records it beside the manifest; what
+others make, and what is made again later, must be the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from cerebro_elastic.data.manifest import ColumnFile, Split
+from cerebro_elastic.errors import DataError
+from cerebro_elastic.system.files import Place, create, locate, read, redacted, translated
+
+_NAME = "made.json"
+
+
+@dataclass(frozen=True, slots=True)
+class MadePartition:
+    """The column files that were made of the shards of a partition."""
+
+    files: tuple[ColumnFile, ...]
+    """As of a partition that was prepared; the paths are those in the cache."""
+    shards: Mapping[str, str]
+    """The sha256 of each shard, by URL."""
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self), sort_keys=True).encode()
+
+
+def numbered(at: int) -> str:
+    """The name of a column's file in the cache."""
+    return f"{at:03d}.npy"
+
+
+def path_in(folder: Path) -> Path:
+    """The file in a partition's folder of the cache that says what was made there."""
+    return folder / _NAME
+
+
+def made_in(folder: Path) -> MadePartition | None:
+    """What this host has made in the folder of the cache, if it has."""
+    try:
+        return _parsed(path_in(folder).read_bytes())
+    except (OSError, ValidationError):  # never made, dropped, or damaged: it is made again
+        return None
+
+
+def recorded(url: str, split: Split, index: int) -> MadePartition | None:
+    """What the first host has made of a partition of the dataset at ``url``; ``None`` if none has yet."""
+    try:
+        return _parsed(read(_record(url, split, index)))
+    except FileNotFoundError:
+        return None
+    except ValidationError as exc:
+        raise DataError(f"{_record(url, split, index)} is damaged: {exc}; start another run") from exc
+
+
+def compare(url: str, split: Split, index: int, made: MadePartition) -> None:
+    """Record what this host has made, as the first one. Raises ``DataError`` if another has made something
+    else of the same shards; the message names those that differ."""
+    name = f"{split} partition {index} of {redacted(url)}"
+    with translated(DataError, f"cannot record what was made of {name}"):
+        if create(_record(url, split, index), made.to_json()):
+            return
+        first = recorded(url, split, index)
+    if first is None or first == made:
+        return
+    other = [shard for shard, digest in made.shards.items() if first.shards.get(shard) != digest]
+    what = f"the shard {redacted(other[0])} has" if other else "the columns that were made of its shards have"
+    raise DataError(
+        f"{name}: {what} another content than the first host of the run has read: nothing is trained on it "
+        "here; put the same file back, or look at this host's storage, memory and version of pyarrow"
+    )
+
+
+def _record(url: str, split: Split, index: int) -> Place:
+    return locate(url) / "made" / f"{split}-{index:05d}.json"
+
+
+def _parsed(text: bytes) -> MadePartition:
+    return TypeAdapter(MadePartition).validate_json(text)

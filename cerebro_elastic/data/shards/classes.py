@@ -1,0 +1,66 @@
+"""Which classes partitions have, where it is cheap to know: one column of Parquet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+
+from cerebro_elastic.data.manifest import Manifest
+from cerebro_elastic.data.preparing.tables import suffix_of, table_pieces
+from cerebro_elastic.data.ragged import Varying
+from cerebro_elastic.data.shard import Shard
+from cerebro_elastic.errors import DataError
+from cerebro_elastic.system.files import locate, translated
+from cerebro_elastic.system.words import some_of
+
+_READS = 8
+_EXPECTED = 10
+"""A class is missed in a partition that would have this number of its rows, had all rows been shuffled."""
+_MOST_CLASSES = 1000
+_SHOWN = 3
+
+
+def missing_classes(manifest: Manifest, label: str) -> Iterator[str]:
+    """A sentence, if partitions lack classes of the column ``label``. Nothing is said of shards other than
+    Parquet, and of a column that has no classes."""
+    partitions = [files.shards for files in manifest.train]
+    if not all(suffix_of(shard.url) == ".parquet" for shards in partitions for shard in shards):
+        return
+    with ThreadPoolExecutor(_READS) as threads:
+        reads = [
+            [threads.submit(copy_context().run, _classes, shard, label) for shard in shards]
+            for shards in partitions
+        ]
+        counts = [sum((read.result() for read in of_one), Counter[object]()) for of_one in reads]
+    whole = sum(counts, Counter[object]())
+    if len(whole) > _MOST_CLASSES:
+        return
+    lacking = {
+        index: sorted(value for value in whole if not of_one[value] and _expected(whole, of_one, value))
+        for index, of_one in enumerate(counts)
+    }
+    if few := [index for index, classes in lacking.items() if classes]:
+        first = few[0]
+        yield (
+            f"{len(few)} of {len(counts)} partitions lack classes of {label}, as partition {first} lacks "
+            f"{some_of(lacking[first], _SHOWN)}: were the shards written in the order of their classes? "
+            "Write them shuffled, use fewer partitions, or name them as `source`, whose rows are shuffled "
+            "all together"
+        )
+
+
+def _expected(whole: Counter[object], part: Counter[object], value: object) -> bool:
+    return whole[value] * part.total() >= _EXPECTED * whole.total()
+
+
+def _classes(shard: Shard, label: str) -> Counter[object]:
+    found: Counter[object] = Counter()
+    place = locate(shard.url)
+    with translated(DataError, f"cannot read the shard {place}"):
+        for piece in table_pieces(place, [label], None):
+            values = piece.get(label)
+            if values is not None and not isinstance(values, Varying) and values.dtype.kind in "biu":
+                found.update(values.ravel().tolist())
+    return found

@@ -1,0 +1,244 @@
+"""Opening a dataset of shards: they are listed, counted and dealt to partitions. No row is moved.
+
+Of files whose footer or index says how many rows they have, only that is read, and the first rows of one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from itertools import chain
+from typing import Any, NamedTuple
+
+from cerebro_elastic.data.manifest import NAME, SPLITS, Manifest, PartitionFiles, Split, Vocabulary
+from cerebro_elastic.data.preparing.arrow_tables import column_of, common_schema, is_wanted
+from cerebro_elastic.data.preparing.column_checks import columns_of
+from cerebro_elastic.data.preparing.defects import filled
+from cerebro_elastic.data.preparing.selection import Selection
+from cerebro_elastic.data.preparing.settings import PrepareSettings
+from cerebro_elastic.data.preparing.sources import files_of, split_folders
+from cerebro_elastic.data.ragged import Columns, Varying, as_ragged
+from cerebro_elastic.data.shard import Shard
+from cerebro_elastic.data.shards.dealing import OwnShards, deal_shards
+from cerebro_elastic.data.shards.kinds import KINDS, ShardFacts, kind_of
+from cerebro_elastic.data.shards.shard_columns import as_rows, selected
+from cerebro_elastic.errors import DataError
+from cerebro_elastic.recipes.data import named_columns
+from cerebro_elastic.system.files import (
+    Place,
+    identities,
+    in_a_hurry,
+    is_folder,
+    locate,
+    redacted,
+    translated,
+    write,
+)
+from cerebro_elastic.system.words import counted, some_of
+
+_LOOKS = 16
+"""Shards that are looked at at once: each waits for a few small requests."""
+_SAMPLE = 256
+"""Rows of the first shard from which the columns are known."""
+_SHOWN = 3
+"""The number of shards that a message names."""
+_READING = ("columns", "features", "label", "text", "fill", "sample_weight", "labels")
+"""The settings that say how a shard's columns become the dataset's."""
+
+
+class ShardSources(NamedTuple):
+    """Where the shards of the splits are: URLs of files, folders or globs, or shares of the training rows."""
+
+    train: str
+    valid: float | str = 0.0
+    test: float | str = 0.0
+
+
+class _Looked(NamedTuple):
+    shard: Shard
+    facts: ShardFacts
+
+
+def open_shards(sources: ShardSources, destination: str, settings: PrepareSettings) -> tuple[str, Manifest]:
+    """Write the manifest of a dataset of shards.
+
+    Args:
+        sources: Where the shards are.
+        destination: The folder or URL below which the manifest is written, in a folder of its digest.
+        settings: The numbers of partitions, the columns, and the seed by which shards are dealt.
+
+    Returns:
+        The dataset's URL, and its manifest.
+
+    Raises:
+        DataError: The shards cannot be used; the message names one.
+    """
+    wanted = named_columns(dict(settings))
+    sources = _with_own_splits(sources)
+    train = _looked_at(sources.train, wanted)
+    named: dict[Split, float | str] = {"valid": sources.valid, "test": sources.test}
+    own = {split: _looked_at(where, wanted) for split, where in named.items() if isinstance(where, str)}
+    shares = {split: share for split, share in named.items() if not isinstance(share, str)}
+    first = redacted(train[0].shard.url)
+    sample = _typed(_first_rows_of(train[0].shard, wanted), [*train, *chain(*own.values())], settings, wanted)
+    vocabulary = _vocabulary(sample, settings, first)
+    partitions = _dealt(
+        train, {**shares, **{split: _shards(looked) for split, looked in own.items()}}, settings
+    )
+    manifest = Manifest(
+        columns_of(selected(sample, settings, vocabulary, f"the shard {first}")),
+        partitions["train"],
+        partitions["valid"],
+        settings.seed,
+        test=partitions["test"],
+        vocabulary=vocabulary,
+        features=Selection(settings).feature_names(filled(sample, settings.fill)),
+        sample_weight=settings.sample_weight or "",
+        reading={key: value for key in _READING if (value := getattr(settings, key))},
+    )
+    url = f"{destination.rstrip('/')}/{manifest.digest[:16]}"
+    with translated(DataError, f"cannot write the dataset {redacted(url)}"):
+        write(locate(url) / NAME, [manifest.to_json()])
+    return url, manifest
+
+
+def _dealt(
+    train: Sequence[_Looked], held_out: OwnShards, settings: PrepareSettings
+) -> dict[Split, tuple[PartitionFiles, ...]]:
+    """The partitions of each split."""
+    numbers: dict[Split, int] = {"train": settings.partitions, "valid": settings.valid_partitions}
+    dealt = deal_shards(_shards(train), held_out, numbers, settings.seed)
+    return {
+        split: tuple(
+            PartitionFiles(sum(shard.rows for shard in part), (), tuple(part))
+            for part in dealt.get(split, ())
+        )
+        for split in SPLITS
+    }
+
+
+def _shards(looked: Sequence[_Looked]) -> list[Shard]:
+    return [each.shard for each in looked]
+
+
+def _with_own_splits(sources: ShardSources) -> ShardSources:
+    """Of a folder with ``train`` and ``val`` (and ``test``) these folders, unless others are named."""
+    with translated(DataError, f"cannot list the shards {redacted(sources.train)}"), in_a_hurry():
+        place = locate(sources.train)
+        found = split_folders(place) if is_folder(place) else None
+    if found is None:
+        return sources
+    url = sources.train.rstrip("/")
+    own: dict[Split, str] = {
+        split: f"{url}/{folder.path.rpartition('/')[2]}" for split, folder in found.items()
+    }
+    return ShardSources(
+        own["train"],
+        sources.valid if isinstance(sources.valid, str) else own["valid"],
+        sources.test or own.get("test", 0.0),
+    )
+
+
+def _looked_at(url: str, wanted: Any) -> list[_Looked]:
+    """The shards at ``url``, sorted by name. Raises ``DataError`` if one has no rows, or is none."""
+    with translated(DataError, f"cannot list the shards {redacted(url)}"), in_a_hurry():
+        places = files_of(url, locate(url), KINDS)
+        known = dict[str, Any]()
+        for folder in dict.fromkeys(os.path.dirname(place.path) for place in places):
+            known |= identities(Place(places[0].fs, folder))
+
+    def looked_at(place: Place) -> _Looked:
+        with translated(DataError, f"cannot read the shard {place}"):
+            facts, found = kind_of(str(place)).look(place, wanted), known[place.path]
+        shard = Shard(str(place.fs.unstrip_protocol(place.path)), found.bytes, found.tag, facts.rows)
+        return _Looked(shard, facts)
+
+    with ThreadPoolExecutor(_LOOKS) as threads:
+        looks = [threads.submit(copy_context().run, looked_at, place) for place in places]
+        try:
+            shards = [look.result() for look in looks]
+        finally:
+            for look in looks:
+                look.cancel()
+    if empty := [redacted(each.shard.url) for each in shards if not each.shard.rows]:
+        raise DataError(
+            f"{counted(len(empty), 'shard')} without rows: {some_of(empty, _SHOWN)}; remove it, or write it "
+            "again"
+        )
+    return shards
+
+
+def _first_rows_of(shard: Shard, wanted: Any) -> Columns:
+    place = locate(shard.url)
+    with translated(DataError, f"cannot read the shard {place}"):
+        piece = next(kind_of(str(place)).read(place, wanted, _SAMPLE))
+    return {name: as_rows(values) for name, values in piece.items()}
+
+
+def _typed(sample: Columns, looked: Sequence[_Looked], settings: PrepareSettings, wanted: Any) -> Columns:
+    """The ``sample`` in the types that hold the values of all shards. Raises ``DataError`` where there are
+    none, for a column that one of them lacks, and for values that are missing."""
+    for shard, facts in looked:
+        if bad := [name for name in facts.missing if is_wanted(name, wanted) and name not in settings.fill]:
+            raise DataError(
+                f"column {bad[0]!r} of the shard {redacted(shard.url)} has rows without a value: give "
+                "them one by `fill`, or leave the column out by `columns`"
+            )
+    tables = [each for each in looked if each.facts.schema is not None]
+    if not tables:
+        return sample
+    _check_names(tables, wanted)
+    texts = list[str]()
+    schemas = [(redacted(shard.url), facts.schema) for shard, facts in tables]
+    common = common_schema(schemas, wanted, texts.append)
+    if texts:
+        types = {str(facts.schema.field(texts[0]).type): redacted(shard.url) for shard, facts in tables}
+        kinds = ", and ".join(f"{type_} in {url}" for type_, url in types.items())
+        raise DataError(
+            f"column {texts[0]!r} is {kinds}: write the shards with one type, or leave the column out by "
+            "`columns`"
+        )
+    return {
+        name: _as_typed(name, values, common.field(name).type, [each.facts for each in tables])
+        for name, values in sample.items()
+        if name in common.names
+    }
+
+
+def _check_names(tables: Sequence[_Looked], wanted: Any) -> None:
+    names = dict.fromkeys(name for _, facts in tables for name in facts.schema.names)
+    for shard, facts in tables:
+        if lacking := [name for name in names if name not in facts.schema.names and is_wanted(name, wanted)]:
+            raise DataError(
+                f"the shard {redacted(shard.url)} has no column {lacking[0]!r}, which others have: write it "
+                "as the others are, or leave the column out by `columns`"
+            )
+
+
+def _as_typed(name: str, values: Any, type_: Any, facts: Sequence[ShardFacts]) -> Any:
+    """The values in the dtype of ``type_``, and ragged unless the lists of all shards have one length."""
+    import pyarrow as pa
+
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        lengths = {each.lengths.get(name) for each in facts}
+        return values if len(lengths) == 1 and None not in lengths else as_ragged(values)
+    if isinstance(values, Varying) or values.dtype.kind not in "biuf":
+        return values
+    return values.astype(column_of(name, pa.array([], type_)).dtype, copy=False)
+
+
+def _vocabulary(sample: Columns, settings: PrepareSettings, shard: str) -> Vocabulary:
+    """The names of classes, where the shards say them. Raises ``DataError`` for words, whose classes would
+    be known only when all rows have been read."""
+    wanted = named_columns(dict(settings))
+    for name, values in sample.items():
+        is_text = not isinstance(values, Varying) and values.dtype.kind in "OU"
+        if is_text and name not in settings.text and is_wanted(name, wanted):
+            raise DataError(
+                f"column {name!r} of the shard {shard} is text: keep it as bytes by `text: "
+                f"[{name}]` and open it by `decode`, leave it out by `columns`, or name the shards as "
+                "`source`, which reads all rows before the start and numbers the words"
+            )
+    return Selection(settings).vocabulary(sample, shard)

@@ -1,0 +1,116 @@
+"""The columns of a shard, as the manifest describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerebro_elastic.data.manifest import Column, Vocabulary
+from cerebro_elastic.data.preparing.column_checks import check_columns, check_finite, columns_of
+from cerebro_elastic.data.preparing.defects import filled
+from cerebro_elastic.data.preparing.selection import Selection
+from cerebro_elastic.data.preparing.settings import PrepareSettings
+from cerebro_elastic.data.ragged import Columns, Ragged, Varying, as_ragged, offsets_of, parts
+from cerebro_elastic.data.shards.kinds import kind_of
+from cerebro_elastic.errors import DataError
+from cerebro_elastic.recipes.data import named_columns
+from cerebro_elastic.system.files import Place, translated
+
+
+def read_shard(
+    place: Place,
+    reading: Mapping[str, Any],
+    columns: Sequence[Column],
+    vocabulary: Vocabulary,
+    most: int | None = None,
+) -> Iterator[Columns]:
+    """The columns of the shard at ``place``, or of no more than its first rows, a piece of the rows at a
+    time. Raises ``DataError`` if it cannot be read, or has other columns.
+
+    Args:
+        place: The shard, or a copy of it.
+        reading: ``Manifest.reading``.
+        columns: Those of the dataset.
+        vocabulary: The names of its classes.
+        most: The number of rows to read; by default all.
+    """
+    settings = PrepareSettings(**reading)
+    with translated(DataError, f"cannot read the shard {place}"):
+        for piece in kind_of(str(place)).read(place, named_columns(dict(settings)), most):
+            yield fitted(selected(piece, settings, vocabulary, str(place)), columns, str(place))
+
+
+def selected(raw: Columns, settings: PrepareSettings, vocabulary: Vocabulary, what: str) -> Columns:
+    """Of a shard's columns ``raw`` the dataset's. Raises ``DataError`` if they cannot be used."""
+    selection = Selection(settings)
+    given = filled(raw, settings.fill)
+    chosen = selection.select(given, vocabulary, what)
+    check_columns({name: column for name, column in chosen.items() if not _is_empty(column)}, what)
+    check_finite(chosen, settings.labels, what, selection.feature_names(given))
+    return chosen
+
+
+def _is_empty(column: NDArray[Any] | Varying) -> bool:
+    """Whether these rows of a ragged column all have no values; others may."""
+    return isinstance(column, Varying) and not column.missing and not column.lengths.any()
+
+
+def fitted(columns: Columns, like: Sequence[Column], what: str) -> Columns:
+    """The columns in the dtypes and kinds that the dataset has. Raises ``DataError`` if that would change a
+    value, or if other columns are there."""
+    by_name = {column.name: column for column in like}
+    fitting = {
+        name: _fitted(values, by_name[name]) if name in by_name else values
+        for name, values in columns.items()
+    }
+    if columns_of(fitting) != tuple(like):
+        found = {column.name: column for column in columns_of(fitting)}
+        name = next(
+            (each.name for each in like if found.get(each.name) != each),
+            next((name for name in found if name not in by_name), "in another order"),
+        )
+        raise DataError(
+            f"the shard {what} has {_shown(found.get(name))} for column {name!r}, and the first shard has "
+            f"{_shown(by_name.get(name))}: write it as the others are, leave the column out by `columns`, or "
+            "name the shards as `source`"
+        )
+    return fitting
+
+
+def as_rows(values: NDArray[Any] | Varying) -> NDArray[Any] | Varying:
+    """Sequences that have all one length as rows of one shape."""
+    if not isinstance(values, Ragged) or values.kind != "ragged" or len(set(values.lengths.tolist())) != 1:
+        return values
+    return values.values.reshape(len(values), -1, *values.value_shape)
+
+
+def parts_in_memory(values: NDArray[Any] | Varying) -> Iterator[NDArray[Any] | Ragged]:
+    """The values, a part at a time if they lie in files."""
+    if not isinstance(values, Varying) or isinstance(values, Ragged):
+        yield values
+        return
+    for part in parts(values.lengths):
+        rows = np.arange(part.start, part.stop)
+        content = np.concatenate(list(values.pieces(rows)))
+        yield Ragged(content, offsets_of(values.lengths[rows]), values.kind)
+
+
+def _fitted(values: NDArray[Any] | Varying, like: Column) -> NDArray[Any] | Varying:
+    if like.kind == "ragged":
+        values = as_ragged(values)  # these rows may have one length by chance
+    elif isinstance(values, Ragged):
+        values = as_rows(values)
+    if isinstance(values, Varying) or not np.can_cast(values.dtype, like.dtype, "safe"):
+        return values
+    return values.astype(like.dtype, copy=False)
+
+
+def _shown(column: Column | None) -> str:
+    if column is None:
+        return "nothing"
+    shape = "".join(f"[{size}]" for size in column.shape)
+    kind = {"rows": "", "ragged": "lists of ", "bytes": "encoded values, "}[column.kind]
+    return f"{kind}{np.dtype(column.dtype)}{shape}"

@@ -1,0 +1,215 @@
+"""Each kind of shards gives the rows that were written, wherever the shards lie."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tarfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pytest
+
+from cerebro_elastic.data.manifest import Manifest
+from cerebro_elastic.data.ragged import Ragged
+from cerebro_elastic.data.reading.cache import PartitionCache
+from cerebro_elastic.data.shards.making import make_columns
+from cerebro_elastic.errors import DataError
+from cerebro_elastic.system.files import locate, read, write
+from support.proxy import BadProxy
+from support.sharded import opened
+
+MADE_BY_OTHERS = Path(__file__).parent / "made_by_others"
+"""Ten rows, each in shards that ``mosaicml-streaming`` 0.13.0 and ``litdata`` 0.2.76 have written."""
+
+
+def row(number: int) -> dict[str, Any]:
+    """A row, as it is in all shards of these tests; not every kind can have all of it."""
+    return {
+        "x": np.arange(2, dtype=np.float32) + number,
+        "y": number % 3,
+        "tokens": np.arange(2 if 4 <= number < 7 else number % 4 + 1),  # of one length in one shard
+        "image": bytes([number]) * (number + 1),
+    }
+
+
+def as_csv(rows: list[dict[str, Any]]) -> bytes:
+    file = io.BytesIO()
+    pyarrow.csv.write_csv(pa.table({"number": [r["x"][0] for r in rows], "y": [r["y"] for r in rows]}), file)
+    return file.getvalue()
+
+
+def as_json_lines(rows: list[dict[str, Any]]) -> bytes:
+    values = [{"x": r["x"].tolist(), "y": r["y"], "tokens": r["tokens"].tolist()} for r in rows]
+    return "".join(json.dumps(value) + "\n" for value in values).encode()
+
+
+def table_of(rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.table({name: pa.array([r[name] for r in rows]) for name in rows[0]})
+
+
+def as_feather(rows: list[dict[str, Any]]) -> bytes:
+    file = io.BytesIO()
+    pyarrow.feather.write_feather(table_of(rows), file)
+    return file.getvalue()
+
+
+def as_arrow_stream(rows: list[dict[str, Any]]) -> bytes:
+    table, file = table_of(rows), io.BytesIO()
+    with pa.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table, max_chunksize=2)
+    return file.getvalue()
+
+
+def as_arrays(rows: list[dict[str, Any]]) -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, x=[r["x"] for r in rows], y=[r["y"] for r in rows])
+    return file.getvalue()
+
+
+def as_tar(rows: list[dict[str, Any]]) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for r in rows:
+            key = f"{int(r['x'][0]):06d}"
+            members = {
+                "image": r["image"],
+                "cls": str(r["y"]).encode(),
+                "json": json.dumps({"x": r["x"].tolist(), "tokens": r["tokens"].tolist()}).encode(),
+            }
+            for extension, content in members.items():
+                member = tarfile.TarInfo(f"{key}.{extension}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    return file.getvalue()
+
+
+WRITERS: Mapping[str, Callable[[list[dict[str, Any]]], bytes]] = {
+    "csv": as_csv,
+    "jsonl": as_json_lines,
+    "feather": as_feather,
+    "arrow": as_arrow_stream,
+    "npz": as_arrays,
+    "tar": as_tar,
+}
+
+
+def written(url: str, kind: str) -> str:
+    """Ten rows in shards below ``url``, and the name that a recipe gives them."""
+    if kind in ("mds", "litdata"):
+        for file in (MADE_BY_OTHERS / kind).iterdir():
+            write(locate(url) / file.name, [file.read_bytes()])
+        return url
+    for shard, numbers in enumerate((range(4), range(4, 7), range(7, 10))):
+        write(locate(url) / f"{shard}.{kind}", [WRITERS[kind](list(map(row, numbers)))])
+    return f"{url}/*.{kind}"
+
+
+def rows_in(url: str, manifest: Manifest, cache: PartitionCache) -> list[dict[str, Any]]:
+    """All rows of the training partitions, by ``x``."""
+    found = []
+    for index in range(len(manifest.train)):
+        part = cache.fetch(url, manifest, "train", index)
+        for at in range(part.rows):
+            values = {
+                name.removeprefix("json."): column.row(at) if isinstance(column, Ragged) else column[at]
+                for name, column in part.columns.items()
+            }
+            found.append(values)
+    return sorted(found, key=lambda values: float(np.ravel(values.get("x", values.get("number")))[0]))
+
+
+@pytest.mark.parametrize("where", ["local", "s3"])
+@pytest.mark.parametrize("kind", [*WRITERS, "mds", "litdata"])
+def test_each_kind_has_the_rows_that_were_written(
+    kind: str, where: str, s3: BadProxy, tmp_path: Path
+) -> None:
+    shards = written("s3://bucket/shards" if where == "s3" else str(tmp_path / "shards"), kind)
+    url, manifest = opened(shards, str(tmp_path / "data"), partitions=2)
+    s3.served.clear()
+    found = rows_in(url, manifest, PartitionCache(tmp_path / "cache", make=make_columns))
+    assert len(found) == 10
+    for number, values in enumerate(found):
+        expected = row(number)
+        assert values.get("cls", values.get("y")) == expected["y"]
+        for name in ("x", "tokens"):
+            if name in values:
+                np.testing.assert_array_equal(values[name], expected[name])
+        if "image" in values:
+            assert values["image"].tobytes() == expected["image"]
+    if where == "s3":
+        fetched = sum(size for path, size in s3.served.items() if "index.json" not in path)
+        assert fetched == manifest.training_bytes
+
+
+def test_an_index_of_webdataset_saves_the_counting(s3: BadProxy, tmp_path: Path) -> None:
+    shards = written("s3://bucket/shards", "tar")
+    listed = [{"url": f"{shard}.tar", "nsamples": rows} for shard, rows in enumerate((4, 3, 3))]
+    index = locate("s3://bucket/shards/index.json")
+    write(index, [json.dumps({"wids_version": 1, "shardlist": listed}).encode()])
+    s3.reset()
+    url, manifest = opened(shards, str(tmp_path / "data"), partitions=2)
+    assert {path for path in s3.served if path.endswith(".tar")} == {"/bucket/shards/0.tar"}  # its first rows
+    assert len(rows_in(url, manifest, PartitionCache(tmp_path / "cache", make=make_columns))) == 10
+
+    write(index, [read(index).replace(b"3", b"2")])
+    url, manifest = opened(shards, str(tmp_path / "data"), partitions=2)
+    with pytest.raises(DataError, match=r"tar has 3 rows, and 2 by its footer or index"):
+        rows_in(url, manifest, PartitionCache(tmp_path / "cache", make=make_columns))
+
+
+def words(_numbers: Any) -> list[dict[str, Any]]:
+    return [{**row(number), "y": "cat"} for number in range(3)]
+
+
+def test_class_names_in_tars_are_refused_as_words_are(tmp_path: Path) -> None:
+    write(locate(str(tmp_path / "0.tar")), [as_tar(words(0))])
+    with pytest.raises(DataError, match=r"column 'cls' of the shard .*0.tar is text"):
+        opened(f"{tmp_path}/*.tar", str(tmp_path / "data"), partitions=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        ("mds", lambda path: path.write_bytes(path.read_bytes()[:-9]), "the shard .* is cut off"),
+        ("litdata", lambda path: (path.parent / "index.json").unlink(), "no index.json of litData beside"),
+        ("litdata", lambda path: compressed(path.parent / "index.json"), "has rows with compression"),
+        ("tar", lambda path: path.write_bytes(path.read_bytes()[:700]), "the archive .* is cut off"),
+        ("npz", lambda path: path.write_bytes(b"nothing"), "cannot read the shard .*npz"),
+        ("csv", lambda path: path.write_bytes(b""), "cannot read the shard .*csv"),
+    ],
+)
+def test_what_cannot_be_read_is_named(
+    kind: str, change: Callable[[Path], Any], message: str, tmp_path: Path
+) -> None:
+    shards = written(str(tmp_path / "shards"), kind)
+    suffix = {"litdata": "bin"}.get(kind, kind)
+    for path in (tmp_path / "shards").glob(f"*.{suffix}"):
+        change(path)
+        break
+    with pytest.raises(DataError, match=message):
+        read_all(shards, tmp_path)
+
+
+def read_all(shards: str, folder: Path) -> list[dict[str, Any]]:
+    url, manifest = opened(shards, str(folder / "data"), partitions=2)
+    return rows_in(url, manifest, PartitionCache(folder / "cache", make=make_columns))
+
+
+def compressed(index: Path) -> None:
+    known = json.loads(index.read_text())
+    known["config"]["compression"] = "zstd"
+    index.write_text(json.dumps(known))
+
+
+def test_a_folder_of_train_and_val_has_both(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        shutil.copytree(MADE_BY_OTHERS / "mds", tmp_path / "shards" / split)
+    _, manifest = opened(str(tmp_path / "shards"), str(tmp_path / "data"), partitions=2, valid=0.2)
+    assert (sum(manifest.rows), sum(files.rows for files in manifest.valid)) == (10, 10)

@@ -1,0 +1,39 @@
+"""A run over shards: its visits are those of a run over the prepared dataset with the same partitions."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from recorded_run import record
+
+from cerebro_elastic.runs.results.replay import replay
+from cerebro_elastic.runs.results.verify import verify
+from support.sharded import SIZES, Rows, opened, prepared_twin, write_parquet
+
+
+def rows(shard: int) -> Rows:
+    x = np.random.default_rng(shard).normal(size=(SIZES[shard], 2)).astype(np.float32)
+    return {"x": x, "y": (x[:, 0] > 0).astype(np.int64)}
+
+
+@pytest.mark.usefixtures("imports_as_found")
+def test_a_run_over_shards_is_that_over_prepared_data(tmp_path: Path) -> None:
+    shards = write_parquet(str(tmp_path / "shards"), rows)
+    url, manifest = opened(shards, str(tmp_path / "opened"), partitions=2, valid=0.2)
+    in_place, prepared = tmp_path / "in_place", tmp_path / "prepared"
+    shutil.copytree(url, in_place / "data")
+    run = record(in_place)
+    notes: list[str] = []
+    assert verify(run, say=notes.append) == []
+    assert all(again.same for again in replay(run))
+    prepared_twin(manifest, str(prepared / "data"))
+    twin = record(prepared)
+    assert [visit.output.digest for visit in run.view.log] == [visit.output.digest for visit in twin.view.log]
+
+    (tmp_path / "shards" / "000.parquet").touch()
+    shutil.rmtree(in_place / "data" / "made")
+    assert "says what its shards held" in str(verify(run, say=notes.append))
+    assert any("000.parquet has changed" in note for note in notes)
