@@ -107,6 +107,6 @@ def _sum(tensor: Tensor) -> int:
     places = torch.arange(min(_WORDS, max(len(words), 8)), device=tensor.device)
     weights = (places * _FACTOR + _MIX) * (places * _MIX + _FACTOR) | 1
     total = (flat[whole:].long() * weights[: len(flat) - whole]).sum()
-    for part in words.split(_WORDS):
+    for part in torch.split(words, _WORDS):
         total = total * _FACTOR + (part * weights[: len(part)]).sum()
     return int(total)

@@ -26,7 +26,7 @@ def _put_matmul_precision(precision: str | None) -> None:
         torch.set_float32_matmul_precision(precision)
 
 
-_CUDNN = (backends.cudnn.conv, backends.cudnn.rnn)
+_CUDNN: tuple[Any, ...] = (backends.cudnn.conv, backends.cudnn.rnn)  # type: ignore[attr-defined]
 
 
 def _cudnn_precision() -> tuple[str, ...]:

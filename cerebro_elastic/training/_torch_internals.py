@@ -158,7 +158,7 @@ def give_memory(own: nn.Parameter, memory: Tensor) -> None:
     holder = nn.Module()
     holder.own = own
     with same_parameters(memory.device):
-        holder._apply(lambda _: memory)
+        holder._apply(lambda _: memory)  # type: ignore[no-untyped-call]
 
 
 def present_groups() -> list[Any]:
