@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.system.setting import Setting
+from cerebro_elastic.system.setting import Setting as Setting
 
 
 def _put_environment(value: Mapping[bytes, bytes]) -> None:

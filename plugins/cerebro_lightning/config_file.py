@@ -94,7 +94,8 @@ def data_module(
 def _settings(config: str, cli: str, searched: str) -> tuple[Mapping[str, Any], list[pl.Callback]]:
     """By JSON, for the present unit and the one before."""
     with rng.borrowed():
-        given = dict(_cli(json.loads(config), cli, json.loads(searched)).trainer)
+        made: Any = _cli(json.loads(config), cli, json.loads(searched))
+        given = dict(made.trainer)
     callbacks = given.pop("callbacks")
     defaults = inspect.signature(pl.Trainer).parameters
     own = {name: value for name, value in given.items() if value != defaults[name].default}
