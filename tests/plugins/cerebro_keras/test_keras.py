@@ -15,7 +15,7 @@ FILES = ["keras_contract.py", "keras_held.py"]
 
 @pytest.mark.parametrize(
     ("backend", "chosen", "passed"),
-    [("torch", "", 21), ("jax", "sequential or one_go or refused_by_name", 7)],
+    [("torch", "", 20), ("jax", "sequential or one_go or refused_by_name", 7)],
 )
 def test_the_contract_on(backend: str, chosen: str, passed: int) -> None:
     """On jax, which compiles for seconds: what depends on the backend."""
