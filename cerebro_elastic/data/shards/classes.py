@@ -33,8 +33,8 @@ def missing_classes(manifest: Manifest, label: str) -> Iterator[str]:
             [threads.submit(copy_context().run, _classes, shard, label) for shard in shards]
             for shards in partitions
         ]
-        counts = [sum((read.result() for read in of_one), Counter[object]()) for of_one in reads]
-    whole = sum(counts, Counter[object]())
+        counts = [sum((read.result() for read in of_one), Counter[int]()) for of_one in reads]
+    whole = sum(counts, Counter[int]())
     if len(whole) > _MOST_CLASSES:
         return
     lacking = {
@@ -51,12 +51,12 @@ def missing_classes(manifest: Manifest, label: str) -> Iterator[str]:
         )
 
 
-def _expected(whole: Counter[object], part: Counter[object], value: object) -> bool:
+def _expected(whole: Counter[int], part: Counter[int], value: int) -> bool:
     return whole[value] * part.total() >= _EXPECTED * whole.total()
 
 
-def _classes(shard: Shard, label: str) -> Counter[object]:
-    found: Counter[object] = Counter()
+def _classes(shard: Shard, label: str) -> Counter[int]:
+    found: Counter[int] = Counter()
     place = locate(shard.url)
     with translated(DataError, f"cannot read the shard {place}"):
         for piece in table_pieces(place, [label], None):
