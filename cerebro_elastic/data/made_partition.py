@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -15,6 +16,8 @@ from cerebro_elastic.errors import DataError
 from cerebro_elastic.system.files import Place, create, locate, read, redacted, translated
 
 _NAME = "made.json"
+_KEPT = 4096
+"""The number of partitions of which a process remembers what was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +45,16 @@ def path_in(folder: Path) -> Path:
 
 def made_in(folder: Path) -> MadePartition | None:
     """What this host has made in the folder of the cache, if it has."""
+    path = path_in(folder)
     try:
-        return _parsed(path_in(folder).read_bytes())
+        return _parsed_file(path, path.stat().st_mtime_ns)
     except (OSError, ValidationError):  # never made, dropped, or damaged: it is made again
         return None
+
+
+@lru_cache(_KEPT)  # each look into the cache asks for it
+def _parsed_file(path: Path, _changed: int) -> MadePartition:
+    return _parsed(path.read_bytes())
 
 
 def recorded(url: str, split: Split, index: int) -> MadePartition | None:

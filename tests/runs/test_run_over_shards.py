@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from recorded_run import record
 
+from cerebro_elastic import RunResult
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
+from cerebro_elastic.runs.start.prepare_run import write_spec
 from support.sharded import SIZES, Rows, opened, prepared_twin, write_parquet
 
 
@@ -23,17 +26,19 @@ def rows(shard: int) -> Rows:
 def test_a_run_over_shards_is_that_over_prepared_data(tmp_path: Path) -> None:
     shards = write_parquet(str(tmp_path / "shards"), rows)
     url, manifest = opened(shards, str(tmp_path / "opened"), partitions=2, valid=0.2)
-    in_place, prepared = tmp_path / "in_place", tmp_path / "prepared"
-    shutil.copytree(url, in_place / "data")
-    run = record(in_place)
+    shutil.copytree(url, tmp_path / "data")
+    run = record(tmp_path)
     notes: list[str] = []
     assert verify(run, say=notes.append) == []
     assert all(again.same for again in replay(run))
-    prepared_twin(manifest, str(prepared / "data"))
-    twin = record(prepared)
-    assert [visit.output.digest for visit in run.view.log] == [visit.output.digest for visit in twin.view.log]
+
+    twin = prepared_twin(manifest, str(tmp_path / "prepared"))
+    spec = run.spec
+    write_spec(run.folder, replace(spec, data=str(tmp_path / "prepared"), data_digest=twin.digest))
+    assert all(again.same for again in replay(RunResult(run.folder)))
+    write_spec(run.folder, spec)
 
     (tmp_path / "shards" / "000.parquet").touch()
-    shutil.rmtree(in_place / "data" / "made")
+    shutil.rmtree(tmp_path / "data" / "made")
     assert "says what its shards held" in str(verify(run, say=notes.append))
     assert any("000.parquet has changed" in note for note in notes)

@@ -65,7 +65,7 @@ def prepared_twin(manifest: Manifest, url: str) -> Manifest:
     """Write the prepared dataset that has the same rows in the same partitions, as another program reads
     them."""
     root = locate(url)
-    partitions = {
+    partitions: dict[str, Any] = {
         split: tuple(
             PartitionFiles(files.rows, tuple(_written(manifest, files, root, split, index)))
             for index, files in enumerate(manifest.split(split))

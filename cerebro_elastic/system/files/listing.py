@@ -59,8 +59,8 @@ def identity(place: Place) -> Identity:
 
 
 def identities(folder: Place) -> dict[str, Identity]:
-    """Of all files in the folder and below, by path."""
-    files = attempt(folder, lambda fs: fs.find(folder.path, detail=True))
+    """Of the files in the folder, not of those below, by path."""
+    files = attempt(folder, lambda fs: fs.find(folder.path, maxdepth=1, detail=True))
     return {path: _identity(info) for path, info in files.items()}
 
 

@@ -122,7 +122,9 @@ def rows_in(url: str, manifest: Manifest, cache: PartitionCache) -> list[dict[st
                 for name, column in part.columns.items()
             }
             found.append(values)
-    return sorted(found, key=lambda values: float(np.ravel(values.get("x", values.get("number")))[0]))
+    return sorted(
+        found, key=lambda values: float(np.ravel(values["x"] if "x" in values else values["number"])[0])
+    )
 
 
 @pytest.mark.parametrize("where", ["local", "s3"])

@@ -14,11 +14,12 @@ import pyarrow.parquet
 import pytest
 
 from cerebro_elastic.data.manifest import Manifest, check_unchanged, verify_sizes
+from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.data.shards.classes import missing_classes
 from cerebro_elastic.data.shards.making import make_columns
-from cerebro_elastic.errors import DamagedData, DataError
-from support.proxy import BadProxy
+from cerebro_elastic.errors import DamagedData, DataError, StorageError
+from support.proxy import Bad, BadProxy
 from support.sharded import SIZES, cache_files, opened, prepared_twin, write_parquet
 
 
@@ -56,7 +57,9 @@ def test_on_s3_each_shard_is_read_once_and_nothing_is_written_beside_them(
     shards = write_parquet("s3://bucket/shards", rows, 4, group=10_000)
     s3.reset()
     url, manifest = opened(shards, str(tmp_path / "data"), partitions=2)
-    assert sum(s3.served.values()) < 0.2 * manifest.training_bytes  # footers, and the first rows of one
+    assert sum(s3.served.values()) < 0.2 * (
+        manifest.training_bytes or 0
+    )  # footers, and the first rows of one
     s3.served.clear()
     fetch_all(tmp_path / "cache", url, manifest)
     assert sum(s3.served.values()) == manifest.training_bytes
@@ -112,13 +115,21 @@ def test_what_footers_say_is_refused_before_the_start(
         opened(shards, str(tmp_path / "data"), partitions=2)
 
 
+def test_a_forbidden_shard_is_named_before_the_start(s3: BadProxy, tmp_path: Path) -> None:
+    shards = write_parquet("s3://bucket/shards")
+    s3.plan = lambda request: Bad.FORBIDDEN if "003" in request.path else None
+    with pytest.raises(StorageError, match=r"s3://bucket/shards/003.parquet: the storage refuses access"):
+        opened(shards, str(tmp_path / "data"), partitions=2)
+
+
 def test_words_are_refused_unless_they_are_kept_as_text(tmp_path: Path) -> None:
     shards = write_parquet(str(tmp_path / "shards"), lambda n: {"word": [f"a{n}", "b"], "y": [0, 1]}, 2)
     with pytest.raises(DataError, match=r"column 'word' of the shard .* is text"):
         opened(shards, str(tmp_path / "data"), partitions=2)
     url, manifest = opened(shards, str(tmp_path / "data"), partitions=2, text=["word"])
     part = cache_at(tmp_path / "cache").fetch(url, manifest, "train", 0)
-    assert part.columns["word"].kind == "bytes"
+    assert isinstance(words := part.columns["word"], Ragged)
+    assert words.kind == "bytes"
     assert opened(shards, str(tmp_path / "data"), partitions=2, columns=["y"])[1].columns[0].name == "y"
 
 
@@ -170,7 +181,8 @@ def test_lists_of_one_length_are_rows_only_if_all_shards_say_so(tmp_path: Path) 
     _, manifest = opened(shards, str(tmp_path / "data"), partitions=1)
     assert manifest.columns[0].kind == "ragged"
     part = cache_at(tmp_path / "cache").fetch(str(tmp_path), manifest, "train", 0)
-    assert part.columns["x"].lengths.tolist() == [2, 2, 2, 1]
+    assert isinstance(x := part.columns["x"], Ragged)
+    assert x.lengths.tolist() == [2, 2, 2, 1]
 
 
 def test_partitions_that_lack_a_class_are_named(tmp_path: Path) -> None:
