@@ -12,7 +12,9 @@ def rows():
 class Approximate(gpytorch.models.ApproximateGP):
     def __init__(self, points):
         by = gpytorch.variational.CholeskyVariationalDistribution(points.size(0))
-        super().__init__(gpytorch.variational.VariationalStrategy(self, points, by, learn_inducing_locations=True))
+        super().__init__(
+            gpytorch.variational.VariationalStrategy(self, points, by, learn_inducing_locations=True)
+        )
         self.mean_module = gpytorch.means.ConstantMean()
         self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
 
@@ -34,4 +36,6 @@ class Process(L.LightningModule):
         return loss
 
     def configure_optimizers(self):
-        return torch.optim.Adam([{"params": self.model.parameters()}, {"params": self.likelihood.parameters()}], lr=self.lr)
+        return torch.optim.Adam(
+            [{"params": self.model.parameters()}, {"params": self.likelihood.parameters()}], lr=self.lr
+        )

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 - as the page of the package has it
 import kornia.augmentation as K
 import lightning as L
 import torch
@@ -5,15 +6,24 @@ from torch.utils.data import TensorDataset
 
 
 def pictures():
-    return TensorDataset(torch.rand(40, 3, 16, 16, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 2)
+    return TensorDataset(
+        torch.rand(40, 3, 16, 16, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 2
+    )
 
 
 class Net(L.LightningModule):
     def __init__(self, lr):
         super().__init__()
         self.lr = lr
-        self.net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.Linear(4 * 14 * 14, 2))
-        self.augment = K.AugmentationSequential(K.RandomHorizontalFlip(p=0.5), K.ColorJiggle(0.1, 0.1, 0.1, 0.1), K.RandomAffine(20.0), data_keys=["input"])
+        self.net = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.Linear(4 * 14 * 14, 2)
+        )
+        self.augment = K.AugmentationSequential(
+            K.RandomHorizontalFlip(p=0.5),
+            K.ColorJiggle(0.1, 0.1, 0.1, 0.1),
+            K.RandomAffine(20.0),
+            data_keys=["input"],
+        )
 
     def on_after_batch_transfer(self, batch, dataloader_idx):
         x, y = batch

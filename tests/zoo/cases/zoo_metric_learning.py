@@ -13,8 +13,12 @@ class Metric(L.LightningModule):
         super().__init__()
         self.lr = lr
         self.net = torch.nn.Linear(8, 4)
-        self.loss_func = losses.TripletMarginLoss(margin=0.2, distance=distances.CosineSimilarity(), reducer=reducers.ThresholdReducer(low=0))
-        self.mining_func = miners.TripletMarginMiner(margin=0.2, distance=distances.CosineSimilarity(), type_of_triplets="semihard")
+        self.loss_func = losses.TripletMarginLoss(
+            margin=0.2, distance=distances.CosineSimilarity(), reducer=reducers.ThresholdReducer(low=0)
+        )
+        self.mining_func = miners.TripletMarginMiner(
+            margin=0.2, distance=distances.CosineSimilarity(), type_of_triplets="semihard"
+        )
         self.proxies = losses.CrossBatchMemory(losses.ContrastiveLoss(), embedding_size=4, memory_size=64)
 
     def training_step(self, batch):

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 - as the page of the package has it
 import lightning as L
 import torch
 from torch_geometric.data import Data
@@ -7,11 +8,17 @@ from torch_geometric.nn import GIN, MLP, global_add_pool
 
 def graph(n):
     g = torch.Generator().manual_seed(n)
-    return Data(x=torch.randn(6, 4, generator=g), edge_index=torch.randint(0, 6, (2, 12), generator=g), y=torch.tensor([n % 2]))
+    return Data(
+        x=torch.randn(6, 4, generator=g),
+        edge_index=torch.randint(0, 6, (2, 12), generator=g),
+        y=torch.tensor([n % 2]),
+    )
 
 
 def data():
-    return LightningDataset([graph(n) for n in range(48)], [graph(n) for n in range(48, 64)], batch_size=8, num_workers=0)
+    return LightningDataset(
+        [graph(n) for n in range(48)], [graph(n) for n in range(48, 64)], batch_size=8, num_workers=0
+    )
 
 
 class Model(L.LightningModule):

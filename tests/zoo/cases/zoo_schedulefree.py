@@ -1,5 +1,5 @@
-import torch
 import schedulefree
+import torch
 
 
 def rows():
@@ -8,5 +8,7 @@ def rows():
 
 
 def model(lr):
-    net = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
+    net = torch.nn.Sequential(
+        torch.nn.Linear(6, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(), torch.nn.Linear(16, 2)
+    )
     return net, schedulefree.AdamWScheduleFree(net.parameters(), lr=lr)
