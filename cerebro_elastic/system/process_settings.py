@@ -45,9 +45,22 @@ def _put_folder(folder: str | None) -> None:
         os.chdir(folder or "/")
 
 
+def _pyros_names() -> frozenset[str]:
+    """The parameters in the store that pyro's modules of one name share, in one process."""
+    pyro = sys.modules.get("pyro")
+    return frozenset(pyro.get_param_store().keys()) if hasattr(pyro, "get_param_store") else frozenset()
+
+
+def _put_pyros_names(names: frozenset[str]) -> None:
+    store = sys.modules["pyro"].get_param_store()
+    for name in _pyros_names() - names:
+        del store[name]
+
+
 _PYTHON = (
     Setting("os.environ", lambda: dict(os.environb), _put_environment, differs=_lost),
     Setting("the working directory", _folder, _put_folder),
+    Setting("pyro's parameters", _pyros_names, _put_pyros_names, refused=False, sent=False),
     Setting("numpy.seterr", np.geterr, lambda value: np.seterr(**value)),
 )
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,14 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "the working directory": (lambda: os.chdir("/"), os.getcwd),
     "numpy.seterr": (lambda: np.seterr(all="raise"), np.geterr),
 }
+
+
+def test_the_parameters_that_pyro_keeps_by_name_end_with_a_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = {"before": 1}
+    monkeypatch.setitem(sys.modules, "pyro", SimpleNamespace(get_param_store=lambda: store))
+    with process_settings.borrowed():
+        store["loc"] = 2
+    assert store == {"before": 1}
 
 
 def model_fn(change: str, lr: float = 0.1) -> Any:

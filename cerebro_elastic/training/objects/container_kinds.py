@@ -22,6 +22,11 @@ class _Plain(Kind):
         return tree.get("value", {TAG: self.name, "type": "builtins.dict", **tree})
 
 
+def _items_of_tuple(value: tuple[Any, ...]) -> list[Any]:
+    """Also of one whose class has no ``len``, as e3nn's."""
+    return list(tuple.__iter__(value))
+
+
 class _Tuples(Kind):
     """The tree of one of Python's own tuples is a tuple of trees."""
 
@@ -87,7 +92,11 @@ def _fill_list(present: Any, items: list[Any]) -> None:
 
 
 def _tuple(kind: Any, items: list[Any]) -> Any:
-    return kind._make(items) if hasattr(kind, "_make") else kind(items)
+    """Of a class whose constructor takes something else than items, such as e3nn's, it is not called."""
+    try:
+        return kind._make(items) if hasattr(kind, "_make") else kind(items)
+    except (TypeError, ValueError):
+        return tuple.__new__(kind, items)
 
 
 CONTAINERS = (
@@ -96,7 +105,7 @@ CONTAINERS = (
         made=(dict, OrderedDict, Counter, defaultdict),
     ),
     _Plain("list", of(list), list, _fill_list, made=(list,), attributes=True),
-    _Tuples("tuple", of(tuple), list, build=_tuple, identity=False),
+    _Tuples("tuple", of(tuple), _items_of_tuple, build=_tuple, identity=False),
     _Sets("set", of(set), made=(set,), attributes=True),
     _Sets("frozenset", of(frozenset), made=(frozenset,), identity=False),
     Kind(

@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 - as the page of the package has it
 import kornia.augmentation as K
 import lightning as L
 import torch

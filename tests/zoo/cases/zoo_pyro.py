@@ -1,3 +1,4 @@
+# ruff: noqa: ARG002 - as the page of the package has it
 import lightning as L
 import pyro
 import pyro.distributions as dist

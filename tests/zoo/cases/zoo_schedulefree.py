@@ -1,5 +1,5 @@
-import torch
 import schedulefree
+import torch
 
 
 def rows():
