@@ -99,7 +99,7 @@ def _composed(path: Path, overrides: Sequence[str]) -> Mapping[str, Any]:
         ) from exc
     try:
         with initialize_config_dir(str(path.parent.resolve()), version_base="1.3"):
-            composed = OmegaConf.to_container(compose(path.stem, overrides=list(overrides)))
+            composed: Any = OmegaConf.to_container(compose(path.stem, overrides=list(overrides)))
     except HydraException as exc:
         raise RecipeError(f"task.config: Hydra composes {path.name} with {list(overrides)}: {exc}") from exc
     assert isinstance(composed, dict)

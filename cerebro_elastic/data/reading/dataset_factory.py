@@ -125,7 +125,7 @@ def forget_datasets() -> None:
 def _by_split(returned: Any) -> Mapping[str, Any]:
     if not isinstance(returned, Mapping) or "train" not in returned:
         return {"train": returned}
-    named: dict[str, Any] = {_OTHER_NAMES.get(split, split): data for split, data in returned.items()}
+    named = {_OTHER_NAMES.get(str(split), str(split)): data for split, data in returned.items()}
     return named if set(named) <= set(SPLITS) else {"train": returned}
 
 
