@@ -47,12 +47,13 @@ def _put_folder(folder: str | None) -> None:
 
 def _pyros_names() -> frozenset[str]:
     """The parameters in the store that pyro's modules of one name share, in one process."""
-    pyro = sys.modules.get("pyro")
+    pyro: Any = sys.modules.get("pyro")
     return frozenset(pyro.get_param_store().keys()) if hasattr(pyro, "get_param_store") else frozenset()
 
 
 def _put_pyros_names(names: frozenset[str]) -> None:
-    store = sys.modules["pyro"].get_param_store()
+    pyro: Any = sys.modules["pyro"]
+    store = pyro.get_param_store()
     for name in _pyros_names() - names:
         del store[name]
 
