@@ -331,7 +331,7 @@ def etcd(
     The command makes the run's key. Clients need it, and connections are encrypted. An etcd that is lost with
     its disk is restored from the record, on any machine that has the key.
 
-    Examples: cerebro etcd digits --listen 0.0.0.0, cerebro etcd digits --restore --storage s3://bucket/digits
+    Example: cerebro etcd digits --listen 0.0.0.0
     """
     from cerebro_elastic.reporting.terminal import terminal
     from cerebro_elastic.runs.start.etcd_server import FAREWELL, serve
