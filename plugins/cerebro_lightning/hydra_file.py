@@ -71,7 +71,7 @@ class HydraFile:
         return [
             _made(section, "callbacks")
             for section in sections
-            if section and "_target_" in section and not issubclass(get_class(section._target_), SHOWING)
+            if section and "_target_" in section and not issubclass(get_class(section["_target_"]), SHOWING)
         ]
 
 

@@ -30,6 +30,7 @@ from cerebro_elastic.worker.watchdog import Watchdog
 from support.ledger import Ledger
 from support.memory_store import MemoryStore
 from support.prepared import prepare
+from support.waiting import wait_for
 
 FUNCTIONS = """
 import functools
@@ -209,7 +210,8 @@ class Scene:
             queued_behind=behind,
             second_key=behind > 0,
         )
-        token = self.leader.assign(attempt)
+        # A save that ends in this moment has changed what the leader has just read.
+        token = wait_for(lambda: self.leader.assign(attempt), "the assignment")
         assert token is not None
         return replace(attempt, token=token)
 
