@@ -11,11 +11,12 @@ from __future__ import annotations
 import hmac
 import posixpath
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
+from tempfile import TemporaryDirectory
+from typing import NamedTuple, Self
 
+from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.store.ledger.journal import read_journal
@@ -23,6 +24,7 @@ from cerebro_elastic.system.files import (
     Place,
     exists,
     folders,
+    in_a_hurry,
     is_folder,
     locate,
     read,
@@ -30,7 +32,6 @@ from cerebro_elastic.system.files import (
     remove,
     sizes,
     write,
-    write_text,
 )
 from cerebro_elastic.system.run_key import FILE_VARIABLE, SIGNATURE, VARIABLE, RunKey
 
@@ -78,7 +79,8 @@ class RecordCopy:
         while not over:
             over = self._over.wait(SECONDS)
             if self._leads():
-                self._try()
+                with in_a_hurry():  # the next time is near, and who leaves does not wait for a storage
+                    self._try()
 
     def _try(self) -> None:
         try:
@@ -114,30 +116,43 @@ class RecordCopy:
         write(self._place / self._name / name, [content, signature])
 
 
-def fetch_record(folder: RunFolder, storage: str, key: RunKey) -> None:
-    """Write the newest record on ``storage`` to the run's folder, unless the one there is as new. Raises
-    ``RunError`` if there is none, or one that is not signed with the ``key``."""
+class CopiedRecord(NamedTuple):
+    """What a copy has of a run's record."""
+
+    events: Sequence[Event]
+    spec: bytes
+
+
+def fetch_record(run: str, storage: str, key: RunKey) -> CopiedRecord:
+    """The newest copy of the run's record on ``storage``. Raises ``RunError`` if there is none, or one that
+    is not signed with the ``key``."""
     place = locate(storage) / _FOLDER
     if not exists(place) or not is_folder(place):
         raise RunError(
             f"{redacted(storage)} has no folder `{_FOLDER}`: give the place of the run's checkpoints, as "
             "`cerebro run` names it"
         )
-    folder.path.mkdir(parents=True, exist_ok=True)
-    known = _revision(folder.history)
-    for leader in folders(place):
-        files = sorted(path for path in sizes(place / leader) if path.endswith(".jsonl"))
-        names = [posixpath.basename(file) for file in files]
-        copied = folder.path / ".history-copied"
-        copied.write_bytes(b"".join(_read(place, folder.run, leader, name, key) for name in names))
-        if _revision(copied) > known:
-            known = _revision(copied)
-            write_text(folder.spec, _read(place, folder.run, leader, _SPEC, key).decode())
-            copied.replace(folder.history)
-        with suppress(FileNotFoundError):
-            copied.unlink()
-    if not known:
-        raise RunError(f"{redacted(storage)} has no record of a run yet, and {folder.path} has none")
+    copies = {leader: _events(place, run, leader, key) for leader in folders(place)}
+    leader = max(copies, key=lambda name: last_revision(copies[name]), default="")
+    if not copies.get(leader):
+        raise RunError(f"{redacted(storage)} has no record of run {run!r} yet")
+    return CopiedRecord(copies[leader], _read(place, run, leader, _SPEC, key))
+
+
+def last_revision(events: Sequence[Event]) -> int:
+    """That of the last event; 0 without one. (Behind a state that was read afresh they may be lower.)"""
+    return max((event.revision for event in events), default=0)
+
+
+def _events(place: Place, run: str, leader: str, key: RunKey) -> Sequence[Event]:
+    """What one leader has copied, as far as no piece is missing: another may be removing them."""
+    content = b""
+    for name in sorted(map(posixpath.basename, sizes(place / leader))):
+        if name == f"{len(content):015d}.jsonl":
+            content += _read(place, run, leader, name, key)
+    with TemporaryDirectory() as folder:
+        (copy := Path(folder) / "history.jsonl").write_bytes(content)
+        return read_journal(copy)
 
 
 def _read(place: Place, run: str, leader: str, name: str, key: RunKey) -> bytes:
@@ -150,9 +165,3 @@ def _read(place: Place, run: str, leader: str, name: str, key: RunKey) -> bytes:
             f"({VARIABLE}, {FILE_VARIABLE}); the machines that took part have it in the run's folder"
         )
     return content
-
-
-def _revision(history: Path) -> int:
-    """That of the last event; 0 without one."""
-    events = read_journal(history) if history.exists() else []
-    return max((event.revision for event in events), default=0)

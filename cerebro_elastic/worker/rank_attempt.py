@@ -128,12 +128,8 @@ class RankAttempt:
             self._give_up(error)
         except GroupBroken as error:
             self._await_reason(error)
-        except (
-            Exception,
-            SystemExit,
-            KeyboardInterrupt,
-            Stopped,
-        ) as error:  # whatever the user's code raises
+        except (Exception, SystemExit, KeyboardInterrupt, Stopped) as error:
+            # Whatever the user's code raises: a signal raises nothing here.
             self._give_up(error)
         else:
             if isinstance(result, TrainedUnit):

@@ -23,7 +23,7 @@ from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.recipes import import_object
 from cerebro_elastic.extending.state import rng
 from cerebro_lightning.export import how_to_load
-from cerebro_lightning.trainer_arguments import DECIDED_BY_RUN, checked_trainer_settings
+from cerebro_lightning.trainer_arguments import DECIDED_BY_RUN, checked_trainer_settings, notes_on_dropped
 
 _OF_ALL = ("trainer", "seed_everything")
 """Sections of a file that are the same for all configs."""
@@ -62,11 +62,8 @@ class ConfigFile:
         return how_to_load(self._cli, arguments, ".model")
 
     def notes(self) -> list[str]:
-        """The arguments of the trainer that do not count in units."""
-        given = sorted(name for name, value in self._config["trainer"].items() if value is not None)
-        if not (dropped := [name for name in given if name in DECIDED_BY_RUN and name != "max_epochs"]):
-            return []
-        return [f"task.config: of its `trainer` the run decides itself: {', '.join(dropped)}"]
+        """What the run says before its start."""
+        return notes_on_dropped(self._config["trainer"])
 
     def trainer(self, searched: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments of ``L.Trainer`` that count in units, without callbacks."""

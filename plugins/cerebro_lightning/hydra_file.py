@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_lightning.export import how_to_load
-from cerebro_lightning.trainer_arguments import DECIDED_BY_RUN, checked_trainer_settings
+from cerebro_lightning.trainer_arguments import DECIDED_BY_RUN, checked_trainer_settings, notes_on_dropped
 from cerebro_lightning.trainer_settings import SHOWING
 
 
@@ -49,11 +49,8 @@ class HydraFile:
         return how_to_load("hydra.utils:instantiate", {"config": model})
 
     def notes(self) -> list[str]:
-        """The arguments of the trainer that do not count in units."""
-        dropped = sorted(self._config["trainer"].keys() & DECIDED_BY_RUN - {"max_epochs"})
-        return (
-            [f"task.config: of its `trainer` the run decides itself: {', '.join(dropped)}"] if dropped else []
-        )
+        """What the run says before its start."""
+        return notes_on_dropped(self._config["trainer"])
 
     def trainer(self, searched: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments of ``L.Trainer`` that count in units, without callbacks."""

@@ -79,3 +79,10 @@ def checked_trainer_settings(settings: Mapping[str, Any]) -> Mapping[str, Any]:
             "give a number of epochs"
         )
     return settings
+
+
+def notes_on_dropped(trainer: Mapping[str, Any]) -> list[str]:
+    """A sentence for people, if a file's section ``trainer`` has arguments that do not count in units."""
+    given = {name for name, value in trainer.items() if value is not None}
+    dropped = sorted(given & DECIDED_BY_RUN - {"max_epochs"})
+    return [f"task.config: of its `trainer` the run decides itself: {', '.join(dropped)}"] if dropped else []

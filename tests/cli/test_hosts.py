@@ -186,6 +186,11 @@ def test_where_torchx_says_that_the_etcd_is(address: str | None, resolved: str |
         (False, [], "the key of run 'lost' is not on this machine"),
         (True, [], "has no record of run 'lost': restore it on a machine that took part"),
         (True, ["--storage", "{folder}"], "has no folder `record`: give the place of the run's checkpoints"),
+        (
+            True,
+            ["--home", "{folder}/old"],
+            "data has the data of the run's etcd, which goes on with them without",
+        ),
     ],
 )
 def test_what_a_restored_etcd_lacks_is_named(
@@ -201,6 +206,7 @@ def test_what_a_restored_etcd_lacks_is_named(
     if has_key:
         monkeypatch.setenv("CEREBRO_RUN_KEY", "0" * 64)
     home = str(tmp_path / "home")
+    (tmp_path / "old" / "lost.etcd" / "data").mkdir(parents=True)
     answer = cerebro(
         "etcd", "lost", "--restore", "--home", home, *[word.format(folder=tmp_path) for word in words]
     )

@@ -12,7 +12,6 @@ import pytest
 
 import cerebro_elastic
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.record_copy import fetch_record
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
@@ -71,9 +70,12 @@ def test_an_etcd_that_is_lost_with_its_disk_is_restored(project: Path, tmp_path:
     assert [len(row.curve) for row in result.leaderboard] == [7, 7]
     assert verify(result) == []
 
-    fetched, key = RunFolder(tmp_path / "third" / RUN), RunKey.from_env(os.environ)
-    with pytest.raises(RunError, match="is not signed with this key for run 'lost'"):
-        fetch_record(fetched, str(storage), RunKey(b"0" * 32))
+    key = RunKey.from_env(os.environ)
     assert key is not None
-    fetch_record(fetched, str(storage), key)
-    assert fetched.events()[-1] == result.folder.events()[-1]
+    with pytest.raises(RunError, match="is not signed with this key for run 'lost'"):
+        fetch_record(RUN, str(storage), RunKey(b"0" * 32))
+    assert fetch_record(RUN, str(storage), key).events == result.folder.events()
+    first_piece = next(iter(sorted(storage.glob("record/*/*.jsonl"))))
+    first_piece.unlink()
+    with pytest.raises(RunError, match="has no record of run 'lost' yet"):
+        fetch_record(RUN, str(storage), key)

@@ -8,9 +8,7 @@ import pytest
 
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.errors import RunError
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
-from cerebro_elastic.store.ledger.restoring import restore
 from support.world import RestlessSearch, World
 
 
@@ -62,8 +60,3 @@ def test_all_that_outlasts_the_nodes_is_restored(world: World) -> None:
     assert world.ledger.visits() == visits
     assert {name: world.ledger.children(name) for name in parents} == children
     assert min(config.revision for config in after.configs.values()) > old
-
-
-def test_an_etcd_that_has_the_record_is_left_as_it_is(world: World) -> None:
-    with pytest.raises(RunError, match="this etcd has a record of run 'r', so it was not lost"):
-        restore(world.store, world.ledger, world.trace(), b"")  # type: ignore[arg-type]

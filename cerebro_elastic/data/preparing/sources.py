@@ -175,11 +175,8 @@ def _array(name: str, column: Any) -> NDArray[Any]:
     """The array that the user's object is, or can be made of."""
     try:
         array, why = np.asarray(column), ""
-    except (
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:  # of torch: sparse, nested, bfloat16, with a gradient
+    except (RuntimeError, TypeError, ValueError) as error:
+        # Of torch: it is sparse, nested or bfloat16, or has a gradient.
         array, why = np.empty((), object), f" ({error})"
     if array.ndim == 0 and array.dtype == object:
         kind = f"{type(column).__module__}.{type(column).__qualname__}"

@@ -188,9 +188,8 @@ def check_shards(spec: Spec, manifest: Manifest | None, view: RunView) -> Iterat
     """Check what visits read of shards: the first host has recorded it, and the shards are unchanged."""
     if manifest is None or not manifest.shards:
         return
-    for index in sorted(
-        {visit.unit.partition for visit in view.log if visit.unit.phase is not Phase.EVALUATE}
-    ):
+    trained = {visit.unit.partition for visit in view.trained if visit.unit.phase is not Phase.EVALUATE}
+    for index in sorted(trained):
         if recorded(spec.data, "train", index) is None:
             yield Violation(
                 "data",

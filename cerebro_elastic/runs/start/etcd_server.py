@@ -3,6 +3,7 @@ have. Launchers take the one that is named, else one of their own."""
 
 from __future__ import annotations
 
+import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from cerebro_elastic.errors import Compacted, FolderInUse, RunError, StoreError,
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.attach import known_record
 from cerebro_elastic.runs.folder import RunFolder, check_id, etcd_folder, home_of, known_key, refuse_recipe
-from cerebro_elastic.runs.record_copy import fetch_record
+from cerebro_elastic.runs.record_copy import fetch_record, last_revision
 from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.host import check_hosts_recipe
@@ -68,7 +69,7 @@ def serve(
 
     Raises:
         RunError: ``run`` is no id, or all machines are gone and the run has not ended; or there is no record
-            to restore, or an etcd that has it.
+            to restore, or its etcd is not lost.
         StoreError: etcd cannot be started, or this machine cannot listen there.
     """
     watcher = watcher or Watcher()
@@ -105,26 +106,36 @@ def serve(
 
 
 def _restore(run: str, storage: str | None, home: str | Path | None, watcher: Watcher) -> None:
-    """Begin the data of the run's etcd with the newest record that there is. No other machine reaches the
-    etcd meanwhile."""
+    """Begin the data of the run's etcd with the newest record that there is. They have their name when all is
+    there, and no other machine reaches the etcd before."""
     folder, own = etcd_folder(run, home), RunFolder(home_of(home).resolve() / run)
+    if (data := folder / "data").exists():
+        raise RunError(
+            f"{data} has the data of the run's etcd, which goes on with them without --restore; if they are "
+            "damaged, move them away"
+        )
     if (key := known_key(run, home)) is None:
         raise RunError(
             f"the key of run {run!r} is not on this machine, and its hosts take no other: copy the file "
             f"`key` from the run's folder on one of them to {folder}, or set {VARIABLE} to what it holds"
         )
+    history, spec = own.events(), own.spec.read_bytes() if own.spec.exists() else b""
     if storage is not None:
-        fetch_record(own, storage, key)
-    if not own.history.exists() or not own.spec.exists():
+        copy = fetch_record(run, storage, key)
+        if last_revision(copy.events) > last_revision(history):
+            history, spec = list(copy.events), copy.spec
+    if not history or not spec:
         raise RunError(
             f"{own.path} has no record of run {run!r}: restore it on a machine that took part, or give the "
             f"place of its checkpoints as {option('storage')} URL"
         )
-    history = own.events()
     key.kept_in(folder / "key")
-    watcher.say(f"restoring the record of run {run!r}, up to revision {history[-1].revision}")
-    with EmbeddedEtcd(folder / "data", key) as etcd, closing(EtcdStore(etcd.settings)) as store:
-        restoring.restore(store, Record(store, run, key), history, own.spec.read_bytes())
+    watcher.say(f"restoring the record of run {run!r}, up to revision {last_revision(history)}")
+    begun = folder / "restoring"
+    shutil.rmtree(begun, ignore_errors=True)  # of a command that was killed
+    with EmbeddedEtcd(begun, key) as etcd, closing(EtcdStore(etcd.settings)) as store:
+        restoring.restore(store, Record(store, run, key), history, spec)
+    begun.rename(data)
     visits = counted(len(RunView(history).log), "visit")
     watcher.say(f"restored {visits}; what was committed after them is trained again")
 

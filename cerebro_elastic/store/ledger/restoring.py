@@ -19,7 +19,6 @@ from cerebro_elastic.core.history.keys import KINDS, ROOT, Keys
 from cerebro_elastic.core.history.machine import TABLE, fold
 from cerebro_elastic.core.model.events import Event, StateRead
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.errors import RunError
 from cerebro_elastic.store.client.base import Delete, Put, Store, absent
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.store.ledger.transactions import put, value_of
@@ -47,15 +46,7 @@ def restore(
     Args:
         store: That of the ``record``.
         margin: The revisions between the last event and the new ones.
-
-    Raises:
-        RunError: The etcd has a record of the run.
     """
-    if record.store.range(record.keys.prefix).items:
-        raise RunError(
-            f"this etcd has a record of run {record.keys.run!r}, so it was not lost: it goes on without "
-            "--restore"
-        )
     state = reduce(fold, history, State())
     begin = max(event.revision for event in history) + margin
     with ThreadPoolExecutor(_THREADS) as pool:
