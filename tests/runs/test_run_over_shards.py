@@ -11,6 +11,8 @@ import pytest
 from recorded_run import record
 
 from cerebro_elastic import RunResult
+from cerebro_elastic.core.history.view import RunView
+from cerebro_elastic.runs.results.record_checks import check_shards
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.start.prepare_run import write_spec
@@ -38,7 +40,10 @@ def test_a_run_over_shards_is_that_over_prepared_data(tmp_path: Path) -> None:
     assert all(again.same for again in replay(RunResult(run.folder)))
     write_spec(run.folder, spec)
 
-    (tmp_path / "shards" / "000.parquet").touch()
     shutil.rmtree(tmp_path / "data" / "made")
+    taken_over = RunView(run.events)
+    taken_over.log = [replace(visit, reused="another") for visit in taken_over.log]
+    assert list(check_shards(spec, manifest, taken_over)) == []  # such a run has read no shard itself
+    (tmp_path / "shards" / "000.parquet").touch()
     assert "says what its shards held" in str(verify(run, say=notes.append))
     assert any("000.parquet has changed" in note for note in notes)

@@ -60,6 +60,8 @@ def _nearest(shards: Sequence[Shard], rows: float) -> int:
 
 def _dealt(split: Split, shards: Sequence[Shard], partitions: int) -> list[list[Shard]]:
     """The largest shard first, each to the partition that has the fewest rows."""
+    if not shards:
+        raise DataError("all shards are held out for validation or test: give smaller shares, or more shards")
     if len(shards) < partitions:
         raise DataError(
             f"{counted(len(shards), 'shard')} for {counted(partitions, f'{split} partition')}: a partition "

@@ -115,6 +115,12 @@ def test_what_footers_say_is_refused_before_the_start(
         opened(shards, str(tmp_path / "data"), partitions=2)
 
 
+def test_a_share_that_leaves_no_shard_to_train_on_is_refused(tmp_path: Path) -> None:
+    shards = write_parquet(str(tmp_path / "shards"))
+    with pytest.raises(DataError, match="all shards are held out for validation or test: give smaller"):
+        opened(shards, str(tmp_path / "data"), valid=0.99)
+
+
 def test_a_forbidden_shard_is_named_before_the_start(s3: BadProxy, tmp_path: Path) -> None:
     shards = write_parquet("s3://bucket/shards")
     s3.plan = lambda request: Bad.FORBIDDEN if "003" in request.path else None
