@@ -158,8 +158,9 @@ def extend(
 ) -> None:
     """Let a run that has ended go on, for more epochs, configs or budget.
 
-    Each config goes on from its last checkpoint, as a resumed fit does: its first epochs were made for the
-    length of before. Ctrl-C stops the run cleanly; `cerebro run` with its recipe continues it.
+    Each config goes on from its last checkpoint, as a resumed fit does: a schedule that was made for the
+    former number of epochs stays as it was. Ctrl-C stops the run cleanly; `cerebro run` with its recipe
+    continues it.
 
     Example: cerebro extend digits --epochs 20 --top 3
     """

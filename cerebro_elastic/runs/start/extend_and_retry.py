@@ -142,7 +142,11 @@ def _text(extension: Extension) -> str:
     more = ", ".join(f"{key}: {value} before" for key, value in extension.recipe_before.items())
     shown = f" ({some_of(configs, 8)})" if configs else ""
     longer = "epochs" in extension.recipe_before
-    resumed = ", as a resumed fit does: a schedule over the former epochs stays one" if longer else ""
+    resumed = (
+        ", as a resumed fit does (a schedule made for the former number of epochs stays as it was)"
+        if longer
+        else ""
+    )
     going_on = f"{counted(len(configs), 'config')} to go on{shown}{resumed}"
     return f"extending the run; {more or 'same recipe'}; {going_on}"
 
