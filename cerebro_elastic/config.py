@@ -31,13 +31,15 @@ DRIVERS = ("gateway", "grpc")
 
 
 _OF_RUN = ("CEREBRO_CHECK", "CEREBRO_FORKSERVER", "CEREBRO_PATIENCE", "CEREBRO_REUSE")
+_OF_MACHINE = {"CEREBRO_FORKSERVER": "off"}
+"""The only value of these that holds for other machines: a server, and that one stays, is of this one."""
 
 
 def settings_of_run(env: Mapping[str, str]) -> dict[str, str]:
     """The variables that hold for all hosts of a run, for launchers that start hosts on other machines. Each
     machine has the others for itself."""
     given = {name: env[name] for name in _OF_RUN if env.get(name)}
-    return {name: value for name, value in given.items() if not os.path.isabs(value)}  # a server's socket
+    return {name: value for name, value in given.items() if _OF_MACHINE.get(name, value) == value}
 
 
 def cache_folder(env: Mapping[str, str]) -> Path:

@@ -31,7 +31,6 @@ for a fork of itself, passes signals on, and ends as the fork ends.
 
 from __future__ import annotations
 
-from cerebro_elastic.system.forkserver.client import SOCKET as SOCKET
 from cerebro_elastic.system.forkserver.client import STAND_IN as STAND_IN
 from cerebro_elastic.system.forkserver.client import ForkedProcess as ForkedProcess
 from cerebro_elastic.system.forkserver.client import ForkServer as ForkServer
@@ -40,3 +39,5 @@ from cerebro_elastic.system.forkserver.client import Refused as Refused
 from cerebro_elastic.system.forkserver.client import connect as connect
 from cerebro_elastic.system.forkserver.client import stand_in as stand_in
 from cerebro_elastic.system.forkserver.client import start as start
+from cerebro_elastic.system.forkserver.messages import SOCKET as SOCKET
+from cerebro_elastic.system.forkserver.standing import STAYS as STAYS

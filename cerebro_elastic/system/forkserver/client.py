@@ -11,11 +11,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Protocol, Self
 
-from cerebro_elastic.system.forkserver.messages import Imports, Request, address, receive, send, send_request
+from cerebro_elastic.system.forkserver import standing
+from cerebro_elastic.system.forkserver.messages import (
+    SOCKET,
+    Imports,
+    Request,
+    address,
+    receive,
+    send,
+    send_request,
+)
 from cerebro_elastic.system.process import PYTHON, Scratch
 
-SOCKET = "CEREBRO_FORKSERVER"
-"""The environment variable that names the socket of the host's fork server."""
 STAND_IN = "CEREBRO_STAND_IN"
 """The environment variable with which a fork knows the process that stands in for it."""
 _FIT_TO_BE_FORKED = {"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
@@ -29,7 +36,8 @@ class Refused(Exception):
 
 
 class ForkServer:
-    """A fork server that has imported ``modules``, and ends with this context or with this process.
+    """A fork server that has imported ``modules``, and ends with this context or with this process. Where
+    ``env`` says so, it is a fork of one that has stayed from an earlier command, and leaves one for the next.
 
     Args:
         modules: Names of the modules to import, in this order.
@@ -39,22 +47,24 @@ class ForkServer:
     def __init__(self, modules: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         self._folder = Scratch("fork")
         self._path = self._folder.path / "socket"
-        with open(self._folder.path / "log", "ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    *PYTHON,
-                    "-m",
-                    "cerebro_elastic.system.forkserver.server",
-                    str(self._path),
-                    str(os.getpid()),
-                    *modules,
-                ],
-                env={**_FIT_TO_BE_FORKED, **(os.environ if env is None else env)},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        self._modules = modules
+        self._env = {**_FIT_TO_BE_FORKED, **(os.environ if env is None else env)}
+        stays = self._env.get(SOCKET) == standing.STAYS
+        self._standing = standing.socket_of(modules, self._env) if stays else None
+        with open(self._folder.path / "log", "ab") as log, open(os.devnull, "rb") as nothing:
+            self._process = self._start([nothing.fileno(), log.fileno(), log.fileno()])
+
+    def _start(self, files: Sequence[int]) -> Process:
+        command = ["cerebro_elastic.system.forkserver.server", str(self._path)]
+        if self._standing is not None:
+            with suppress(Refused):
+                request = Request([*command, "0", *self._modules], self._env, os.getcwd())
+                return connect(self._standing, request, files)
+        command = [*PYTHON, "-m", *command, str(os.getpid()), *self._modules]
+        nothing, log, _ = files
+        return subprocess.Popen(
+            command, env=self._env, stdin=nothing, stdout=log, stderr=log, start_new_session=True
+        )
 
     @property
     def path(self) -> str:
@@ -97,9 +107,22 @@ class ForkServer:
 
     def close(self) -> None:
         """End the server. Keepers and children end with it."""
+        if self._standing is not None:
+            self._leave(self._standing)
         self._process.kill()
         self._process.wait()
         self._folder.close()
+
+    def _leave(self, path: str) -> None:
+        """Have the server that stays import what this one has; start it where there is none."""
+        modules = standing.listed(self._path)
+        if not modules:
+            return
+        try:
+            with open(os.devnull, "r+b") as nothing:
+                _ask(path, Imports(modules, ""), [nothing.fileno()] * 3).close()
+        except Refused:
+            standing.stay(path, modules, self._env)
 
 
 class ForkedProcess:

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
+SOCKET = "CEREBRO_FORKSERVER"
+"""The environment variable that names the socket of the host's fork server."""
 FORK_OF = "CEREBRO_FORK_OF"
 """The environment variable by which a fork knows the socket of its server."""
 _LENGTH = struct.Struct("!I")
