@@ -25,8 +25,8 @@ _ALWAYS = ("torch", "torch.distributed.run", *_OURS)
 
 class SharedImports:
     """A fork server that begins with what every run imports. There is none on other systems than Linux, nor
-    if ``$CEREBRO_FORKSERVER`` is ``off`` or names one. It ends with this context. If the variable is ``stay``,
-    another one with its libraries stays.
+    if ``$CEREBRO_FORKSERVER`` is ``off`` or names one. It ends with this context. If the variable is
+    ``stay``, another one with its libraries stays.
 
     A run whose task takes numpy's arrays has two of them: with torch for agents, and without for ranks.
     """
