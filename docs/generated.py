@@ -10,7 +10,7 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from types import UnionType
@@ -212,34 +212,17 @@ def _cell(text: str) -> str:
 
 
 def json_reference() -> str:
-    """What each command prints with ``--json``: the keys of every object, from its type."""
+    """What each command prints with ``--json``: the name of its object, and what the site makes descriptions
+    of."""
     from cerebro_elastic.cli.shapes import SHAPES
 
-    by_shape: dict[Any, list[str]] = {}
-    for command, shape in SHAPES.items():
-        by_shape.setdefault(shape, []).append(command)
-    lines, pending, written = [], list(by_shape), set()
-    while pending:
-        shape = pending.pop(0)
-        if shape in written:
-            continue
-        written.add(shape)
-        lines += _object(shape, by_shape.get(shape, ()))
+    rows = (f"| `cerebro {command} --json` | `{shape.__name__}` |" for command, shape in SHAPES.items())
+    shapes: list[Any] = list(SHAPES.values())
+    for shape in shapes:  # which grows
         inner = [part for annotation in get_type_hints(shape).values() for part in _objects(annotation)]
-        pending = [*inner, *pending]
-    return "\n".join(lines)
-
-
-def _object(shape: type, commands: Iterable[str]) -> Iterator[str]:
-    """A table with the keys of an object."""
-    heading = ", ".join(f"`cerebro {name} --json`" for name in commands) or f"`{shape.__name__}`"
-    first = inspect.cleandoc(shape.__doc__ or "").partition("\n\n")[0]
-    yield from (f"{'##' if commands else '###'} {heading}", "", " ".join(first.split()), "")
-    yield from ("| key | type | description |", "|---|---|---|")
-    texts = field_texts(shape)
-    for key, annotation in get_type_hints(shape).items():
-        yield f"| `{key}` | {_json_type(annotation)} | {_cell(texts.get(key, '')).replace('``', '`')} |"
-    yield ""
+        shapes += [part for part in inner if part not in shapes]
+    others = (f"::: {shape.__module__}.{shape.__name__}" for shape in dict.fromkeys(shapes))
+    return "\n".join(["| command | object |", "|---|---|", *rows, "", "\n\n".join(others)])
 
 
 def field_texts(shape: type) -> dict[str, str]:
@@ -264,27 +247,6 @@ def _objects(annotation: Any) -> Iterator[type]:
         yield annotation
     for argument in get_args(annotation):
         yield from _objects(argument)
-
-
-def _json_type(annotation: Any) -> str:
-    """A type in the words of JSON."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Literal:
-        return " or ".join(f"`{value}`" for value in arguments)
-    if origin in (Union, UnionType):
-        return " or ".join(dict.fromkeys(map(_json_type, arguments)))
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return f"object: {_json_type(arguments[1])} by name"
-    if origin is not None:
-        return f"list of {_json_type(arguments[0])}"
-    if isinstance(annotation, type) and annotation.__module__.startswith("cerebro_elastic"):
-        return (
-            "text"
-            if issubclass(annotation, Enum)
-            else f"[{annotation.__name__}](#{annotation.__name__.lower()})"
-        )
-    names = {str: "text", bool: "true or false", int: "whole number", float: "number", type(None): "null"}
-    return names.get(annotation, "any value")
 
 
 def exits_reference() -> str:
