@@ -34,6 +34,8 @@ test:
 
 # One process more than cores (2): live tests wait for a part of their time.
 test-main:
+	@command -v chromium google-chrome chromium-headless-shell > /dev/null || \
+		echo "SKIPPED: the tests of pages in a browser, for there is none: apt-get install chromium"
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # On a pretended accelerator (tests/support/pretended_device): a part of it is in `make test`.
