@@ -1,5 +1,5 @@
-"""Machines that come and go: nodes join a run, by torchrun and by `cerebro join`; one is drained; the
-leader's process is killed, and another finishes the run. The verdict is the record of the survivors."""
+"""Machines that come and go: nodes join a run, by torchrun before it begins, and by `cerebro join`; one
+is drained; the leader's process is killed, another finishes the run. The verdict is the survivors' record."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
+from cerebro_elastic.system.forkserver import SOCKET
 from cerebro_elastic.system.run_key import RunKey
 from support.ledger import Ledger
 from support.prepared import prepare
@@ -52,14 +53,17 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
         ledger = Ledger(
             stack.enter_context(closing(EtcdStore(etcd.settings))), RUN, RunKey.from_env(os.environ)
         )
+        # A node may come before its run; its rank is a child of its agent, as on a machine by itself.
+        by_hand = agent_command(RUN, endpoint, "by-hand", 1)
+        env = {"CEREBRO_CACHE": str(tmp_path / "cache"), "CEREBRO_PARENT": str(os.getpid()), SOCKET: "off"}
+        hand = stack.enter_context(process(by_hand, tmp_path / "hand.log", **env))
+        wait_for(lambda: ledger.node("by-hand") is not None, "a node that comes before its run")
+        assert ledger.spec() is None
         words = ["run", str(project / "joined.yaml"), "--run-id", RUN, "--home", home, "--etcd", endpoint]
         first = stack.enter_context(cerebro(tmp_path / "run.log", *words))
-        wait_for(lambda: ledger.node("node-0") is not None, "the first node")
+        wait_for(lambda: ledger.node("node-0") is not None, "the run's own node")
 
-        # One by each way; both are given partitions.
-        by_hand = agent_command(RUN, endpoint, "by-hand", 1)
-        env = {"CEREBRO_CACHE": str(tmp_path / "cache"), "CEREBRO_PARENT": str(os.getpid())}
-        hand = stack.enter_context(process(by_hand, tmp_path / "hand.log", **env))
+        # Others come later; all are given partitions.
         words = ["join", RUN, "--name", "other", "--home", elsewhere, "--etcd", endpoint, "--grace", "5"]
         other = stack.enter_context(cerebro(tmp_path / "other.log", *words))
         words = ["join", RUN, "--name", "guest", "--home", home, "--etcd", endpoint, "--grace", "30"]

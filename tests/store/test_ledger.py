@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import reduce
 from itertools import product
 
 import pytest
@@ -788,3 +789,12 @@ def test_a_lost_answer_raises_in_the_controller(memory_stage: Stage, verb: str) 
     memory_stage.faults = [Lost.REQUEST]
     with memory_stage.unchanged(), pytest.raises(TxnUnknown):
         CONTROLLER[verb](memory_stage, attempt)
+
+
+def test_the_history_begins_with_a_node_that_came_before_its_run(store: Store) -> None:
+    ledger, plan, lease = Ledger(store, uuid.uuid4().hex), Plan("r", 1, 1), store.grant(30)
+    node = ledger.register(Node("early", "host"), lease)
+    assert ledger.open_run(Spec(plan, {}, "", "", "", "", {}, "", ""))
+    assert [type(event) for event in ledger.history()] == [NodeJoined, RunOpened]
+    assert reduce(fold, ledger.history(), State()).nodes == {"early": node}
+    store.revoke(lease)

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 expect.set_options(timeout=60_000)  # by itself 5 s, too little for a busy machine
 _BROWSERS = ("chromium", "google-chrome", "chromium-headless-shell")
-"""Those that people have come first: a headless shell refuses less, such as storage in another site's frame."""
+"""Those that people have first: a headless shell refuses less, such as storage in another site's frame."""
 
 
 @contextmanager
