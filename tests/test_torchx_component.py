@@ -31,8 +31,8 @@ from cerebro_elastic.cli.app import app as cerebro
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.system.forkserver import SOCKET
 from support.kubernetes_types import check_type
+from support.waiting import SOON
 
-DEADLINE = 120.0
 NIGHTLY = not TORCHX.startswith("0.")
 
 SECRETS = [
@@ -295,7 +295,11 @@ def test_torchx_without_slurms_accounting_is_announced(
 
 def test_an_unknown_scheduler_is_one_message() -> None:
     done = subprocess.run(
-        [*TORCHX_RUN, "-s", "pigeons", "cerebro.mop"], capture_output=True, text=True, check=False, timeout=60
+        [*TORCHX_RUN, "-s", "pigeons", "cerebro.mop"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SOON,
     )
     assert done.returncode != 0
     assert "invalid choice: 'pigeons' (choose from" in done.stderr
@@ -386,7 +390,7 @@ class Job:
         return not self.others()
 
     def wait_for(self, condition: Callable[[Job], bool], what: str) -> None:
-        deadline = time.monotonic() + DEADLINE
+        deadline = time.monotonic() + SOON
         while not condition(self):
             assert time.monotonic() < deadline, f"waited for {what}: {self.others()}\n{self.log.read_text()}"
             time.sleep(0.1)

@@ -30,8 +30,8 @@ from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.simulation import redecide
 from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.system.forkserver import Process
-from support.processes_of_users import DEADLINE, cerebro
-from support.waiting import wait_for
+from support.processes_of_users import cerebro
+from support.waiting import SOON, wait_for
 
 pytestmark = pytest.mark.cluster
 EPOCHS = 6
@@ -79,7 +79,7 @@ def test_a_run_survives_everything_that_one_machine_can_do_to_it(project: Path, 
     with cerebro_run(project, STORMY, log) as first:
         wait_for(lambda: units(folder) > 4, "the first units")
         first.send_signal(signal.SIGTERM)
-        assert first.wait(DEADLINE) == 130, log.read_text()
+        assert first.wait(SOON) == 130, log.read_text()
         assert "goes on from there" in log.read_text()
         assert not processes_of(STORMY, "torch.distributed.run")
         assert not folder.endpoint.exists()
@@ -110,7 +110,7 @@ def test_a_run_survives_everything_that_one_machine_can_do_to_it(project: Path, 
         wait_for(lambda: len(set(ranks(STORMY)) - before) == 1, "the dead rank to be started anew")
         wait_for(lambda: units(folder) > done + 12, "units after the rank's death")
         os.kill(processes_of(STORMY, "node=node-1")[0], signal.SIGKILL)
-        assert third.wait(DEADLINE) == 0, log.read_text()
+        assert third.wait(SOON) == 0, log.read_text()
         output = log.read_text()
         assert "node-1 was lost" in output
         assert "node-1 was killed (SIGKILL); to be started anew in 1 s" in output

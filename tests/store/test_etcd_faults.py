@@ -23,7 +23,8 @@ from cerebro_elastic.store.client.base import Put, absent
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from support.etcd_cluster import EtcdCluster, exchange
-from support.store_contract import SOON, expect, put
+from support.store_contract import expect, put
+from support.waiting import SOON
 
 MakeProxy = Callable[..., Any]
 Connect = Callable[[StoreSettings], EtcdStore]

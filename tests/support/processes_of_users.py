@@ -12,9 +12,6 @@ from cerebro_elastic.system import forkserver
 from cerebro_elastic.system.forkserver import Process
 from cerebro_elastic.system.process import PYTHON
 
-DEADLINE = 120.0
-"""Seconds within which a command ends that nothing keeps waiting."""
-
 RECIPE = """
 seed: 5
 epochs: 12

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -23,15 +23,11 @@ from cerebro_elastic.errors import TxnUnknown
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.system import forkserver
-from cerebro_elastic.system.forkserver import Process
-from cerebro_elastic.system.process import PYTHON
 from cerebro_elastic.worker.rendezvous.dynamic import EtcdBackend, EtcdTorchStore, LeasedWrites
 from support.clocks import HandClock
 from support.etcd_cluster import EtcdCluster
 from support.memory_store import MemoryStore
-
-SOON = 60.0
+from support.waiting import SOON
 
 
 class Deaf(MemoryStore):
@@ -239,29 +235,28 @@ class Job:
     endpoint: str
     stack: ExitStack
 
-    def start(self) -> Process:
+    def start(self) -> subprocess.Popen[bytes]:
         script = self.folder / "worker.py"
         script.write_text(WORKER)
         conf = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
         command = [
-            *(*PYTHON, "-m", "torch.distributed.run", "--nnodes=1:4", "--max-restarts=9"),
+            *(sys.executable, "-m", "torch.distributed.run", "--nnodes=1:4", "--max-restarts=9"),
             *("--rdzv-backend=etcd-v3", f"--rdzv-endpoint={self.endpoint}", f"--rdzv-id={self.name}"),
             *(f"--rdzv-conf={conf}", "--local-addr=127.0.0.1", "--monitor-interval=0.1"),
             *(str(script), str(self.folder)),
         ]
-        with (self.folder / "log").open("ab") as log:
-            files = {"stdout": log.fileno(), "stderr": log.fileno()}
-            agent = forkserver.start(command, os.environ, stdin=subprocess.DEVNULL, **files)
+        log = self.stack.enter_context((self.folder / "log").open("ab"))
+        agent = subprocess.Popen(command, stdout=log, stderr=log)
         self.stack.callback(agent.wait)
         self.stack.callback(agent.kill)
         return agent
 
-    def worlds(self, agents: list[Process]) -> list[str]:
+    def worlds(self, agents: list[subprocess.Popen[bytes]]) -> list[str]:
         """What the workers of ``agents`` said last: "rank size", sorted."""
         files = [self.folder / f"{agent.pid}.world" for agent in agents]
         return sorted(" ".join(file.read_text().split()[:2]) for file in files if file.exists())
 
-    def expect(self, agents: list[Process]) -> None:
+    def expect(self, agents: list[subprocess.Popen[bytes]]) -> None:
         """Wait until they are one group."""
         size = len(agents)
         wanted = [f"{rank} {size}" for rank in range(size)]
