@@ -196,8 +196,8 @@ def drain(cluster: Cluster, machine: Any) -> None:
     """What an autoscaler does with a machine that is to be taken away."""
     words = ["--address", cluster.address, "--node-id", machine.node_id, "--reason-message", "spot"]
     reason = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--deadline-remaining-seconds", "60"]
-    program = Path(sys.executable).parent / "ray"
-    subprocess.run([program, "drain-node", *words, *reason], check=True, capture_output=True, timeout=SOON)
+    ray_cli = [sys.executable, "-m", "ray.scripts.scripts"]
+    subprocess.run([*ray_cli, "drain-node", *words, *reason], check=True, capture_output=True, timeout=SOON)
 
 
 def await_that(holds: Callable[[], bool], what: str, log: Path) -> None:
