@@ -30,7 +30,7 @@ from cerebro_elastic.training import job_batches, prefix_content
 from cerebro_elastic.training.frozen_prefix import FrozenPrefix
 from cerebro_elastic.training.generators import rng
 from cerebro_elastic.training.metrics import EpochMeans, not_finite
-from cerebro_elastic.training.objects.object_graph import graph_of_parts
+from cerebro_elastic.training.objects.model_graph import graph_of_parts
 from cerebro_elastic.training.objects.tensor_kinds import cloned, own_attributes
 from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.parallel.base import (

@@ -25,7 +25,7 @@ from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import Encoder
 from cerebro_elastic.training.objects.kinds import TAG, Kind, NotSerializable, Tree
 from cerebro_elastic.training.objects.object_index import ObjectIndex
-from cerebro_elastic.training.objects.table import BY_NAME, KINDS
+from cerebro_elastic.training.objects.table import kinds_by_name
 
 CPU = torch.device("cpu")
 Point = namedtuple("Point", "x y")
@@ -72,6 +72,13 @@ class OwnList(list[Any]):
     pass
 
 
+class OwnDict(dict[str, Any]):
+    """As people write it: its items are its attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
+
+
 class OwnRandom(random.Random):
     draws = 0
 
@@ -93,11 +100,7 @@ def each(owner: Any, **attributes: Any) -> None:
 
 
 EXAMPLES: dict[str, list[tuple[Callable[[], Any], Callable[[Any], Any]]]] = {
-    "number": [
-        (lambda: np.float32(0.1), lambda _: np.float32(0.2)),
-        (lambda: np.int8(1), lambda _: np.int8(2)),
-    ],
-    "numpy's array": [(lambda: np.arange(3.0), lambda v: v.__setitem__(0, 5))],
+    "torch's value": [(lambda: torch.float16, lambda _: torch.float32)],
     "tensor": [
         (lambda: torch.zeros(2), lambda v: v.fill_(1)),
         (lambda: torch.zeros(2, requires_grad=True), step),
@@ -108,15 +111,20 @@ EXAMPLES: dict[str, list[tuple[Callable[[], Any], Callable[[Any], Any]]]] = {
         (lambda: nn.Linear(2, 2), lambda v: nn.init.ones_(v.weight)),
         (lambda: nn.Linear(2, 2), lambda v: v.requires_grad_(False).eval()),
     ],
-    "member": [(lambda: Colour.RED, lambda _: Colour.BLUE), (lambda: Style.BOLD, lambda v: v | Style.WIDE)],
     "device": [(lambda: torch.device("cpu"), lambda v: v)],
+    "torch._C.Generator": [(torch.Generator, lambda v: v.manual_seed(3))],
+    "number": [
+        (lambda: np.float32(0.1), lambda _: np.float32(0.2)),
+        (lambda: np.int8(1), lambda _: np.int8(2)),
+    ],
+    "numpy's array": [(lambda: np.arange(3.0), lambda v: v.__setitem__(0, 5))],
+    "member": [(lambda: Colour.RED, lambda _: Colour.BLUE), (lambda: Style.BOLD, lambda v: v | Style.WIDE)],
     "value": [
         (lambda: datetime.date(2000, 1, 1), lambda _: datetime.date(2000, 1, 2)),
         (lambda: decimal.Decimal("0.1"), lambda v: v + 1),
         (lambda: range(3), lambda _: range(4)),
         (lambda: slice(1, 2), lambda _: slice(2, 3)),
     ],
-    "torch._C.Generator": [(torch.Generator, lambda v: v.manual_seed(3))],
     "numpy.random._generator.Generator": [
         (lambda: np.random.default_rng(1), lambda v: v.random()),
         (lambda: np.random.default_rng(1), lambda v: v.spawn(1)),
@@ -136,6 +144,7 @@ EXAMPLES: dict[str, list[tuple[Callable[[], Any], Callable[[Any], Any]]]] = {
         (OrderedDict, lambda v: each(v, metadata=[1])),
         (lambda: Counter("zz"), lambda v: v.update("abca")),
         (lambda: defaultdict(list), lambda v: v[1].append(2.0)),
+        (lambda: OwnDict(a=1), lambda v: v.update(a=2)),
     ],
     "list": [
         (
@@ -172,7 +181,7 @@ EXAMPLES: dict[str, list[tuple[Callable[[], Any], Callable[[Any], Any]]]] = {
     "opaque": [(lambda: (x for x in ()), lambda v: v)],
 }
 CASES = [
-    pytest.param(BY_NAME[name], *example, id=f"{name} {number}")
+    pytest.param(kinds_by_name()[name], *example, id=f"{name} {number}")
     for name, examples in EXAMPLES.items()
     for number, example in enumerate(examples)
 ]
@@ -195,7 +204,7 @@ def decoded(tree: Tree, index: ObjectIndex) -> Any:
 
 
 def test_every_kind_has_an_example() -> None:
-    assert list(EXAMPLES) == [kind.name for kind in KINDS]
+    assert list(EXAMPLES) == list(kinds_by_name())
 
 
 @pytest.mark.parametrize(("kind", "make", "change"), CASES)

@@ -74,7 +74,7 @@ def _fill_dict(present: Any, items: dict[Any, Any]) -> None:
 
 def _factory(value: Any) -> dict[str, Any]:
     """The name of a defaultdict's factory, if the factory can be found by it."""
-    factory = getattr(value, "default_factory", None)
+    factory = value.default_factory if isinstance(value, defaultdict) else None
     return next(({"factory": name} for name, kind in _FACTORIES.items() if kind is factory), {})
 
 

@@ -16,7 +16,7 @@ from torch import nn
 from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import Encoder
 from cerebro_elastic.training.objects.kinds import NotSerializable
-from cerebro_elastic.training.objects.tensor_kinds import own_attributes
+from cerebro_elastic.training.objects.tensor_kinds import module_tree, own_attributes, restore_module
 
 CPU = torch.device("cpu")
 
@@ -51,8 +51,9 @@ def test_attributes_that_training_has_removed_are_removed() -> None:
     module, fresh = nn.Linear(1, 1), nn.Linear(1, 1)
     fresh.extra = 1  # type: ignore[assignment]
     born = Encoder(strict=False)
-    born.module(fresh, own_attributes)
-    Decoder(born.index, CPU).module(fresh, Encoder().module(module, own_attributes), own_attributes)
+    module_tree(born, fresh, own_attributes)
+    tree = module_tree(Encoder(), module, own_attributes)
+    restore_module(Decoder(born.index, CPU), fresh, tree, own_attributes)
     assert not hasattr(fresh, "extra")
 
 
