@@ -40,7 +40,7 @@ from cerebro_elastic.training.parallel.optimizer_state import constructor_option
 from cerebro_elastic.training.parallel.optimizer_state import override_options as override_options
 from cerebro_elastic.training.parallel.optimizer_state import take as take
 from cerebro_elastic.training.parallel.optimizer_state import to_names as to_names
-from cerebro_elastic.training.rebuild import finalize_lazy_modules as finalize_lazy_modules
-from cerebro_elastic.training.rebuild import rebuild as rebuild
 from cerebro_elastic.training.structure import ModelStructure as ModelStructure
+from cerebro_elastic.training.structure import finalize_lazy_modules as finalize_lazy_modules
+from cerebro_elastic.training.structure import rebuild as rebuild
 from cerebro_elastic.training.structure import without_uninitialized as without_uninitialized

@@ -54,8 +54,7 @@ from cerebro_elastic.training.passes import (
     unweighted,
     weighted,
 )
-from cerebro_elastic.training.rebuild import rebuild
-from cerebro_elastic.training.structure import ModelStructure, without_uninitialized
+from cerebro_elastic.training.structure import ModelStructure, rebuild, without_uninitialized
 from cerebro_elastic.training.task import Observe, Stopped, TaskState, UnitJob
 from cerebro_elastic.training.test_metrics import measured_alone, row_by_row
 from cerebro_elastic.training.user_functions import UserFunctions, step_scheduler

@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import lightning.pytorch as pl
-from torch import nn
 from torchmetrics import Metric, MetricCollection
 
 from cerebro_elastic.extending.state import Encoder, Tree, cloned, known_of_model, values_equal

@@ -236,8 +236,8 @@ def load_state(module: pl.LightningModule, state: TaskState) -> pl.LightningModu
     checkpoint = {key: cloned(value) for key, value in state.items() if key != OURS}
     if is_overridden("configure_model", module):
         module.configure_model()
-    if parts := state[OURS]["structure"].get("parts"):
-        rebuild(module, (), ModelStructure(module, ()), {"parts": parts}, ())
+    structure = {key: part for key, part in state[OURS]["structure"].items() if key != "groups"}
+    rebuild(module, (), ModelStructure(module, ()), structure, ())
     put_back(checkpoint, module, state[OURS].get("made anew", ()))
     module.on_load_checkpoint(checkpoint)
     load_values(module, checkpoint["state_dict"], strict=module.strict_loading)

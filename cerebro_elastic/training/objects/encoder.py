@@ -140,8 +140,8 @@ class Encoder:
             self.strict = strict
 
     def attributes(self, own: Mapping[str, Any], path: str = "") -> dict[str, Tree]:
-        """The trees of an object's ``own`` attributes, by name. That of one that cannot hop says that it stays
-        as a constructor has made it; those come last, for a later unit makes them after all others."""
+        """The trees of an object's ``own`` attributes, by name. That of one that cannot hop says that it
+        stays as a constructor has made it; those come last, for a later unit makes them after all others."""
         trees, stay = dict[str, Tree](), dict[str, Tree]()
         for name, value in own.items():
             if name in self._marks or made_by_compiler(name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -111,31 +112,36 @@ _KINDS: tuple[Kind, ...] = (
 )
 
 
-def kinds() -> tuple[Kind, ...]:
+def kinds_by_name() -> Mapping[str, Kind]:
     """The rows; torch's if it is imported: tasks of numpy's arrays do without."""
-    if "torch" not in sys.modules:
-        return _KINDS
+    return _rows("torch" in sys.modules)
+
+
+@functools.cache
+def _rows(with_torch: bool) -> Mapping[str, Kind]:
+    if not with_torch:
+        return {kind.name: kind for kind in _KINDS}
     from cerebro_elastic.training.objects.tensor_kinds import TENSORS
 
-    return (*TENSORS, *_KINDS)
+    return {kind.name: kind for kind in (*TENSORS, *_KINDS)}
 
 
-def kinds_by_name() -> Mapping[str, Kind]:
-    return {kind.name: kind for kind in kinds()}
+@functools.cache
+def _made(with_torch: bool) -> Mapping[str, Any]:
+    return {name_of(made): made for kind in _rows(with_torch).values() for made in kind.made}
 
 
 class Rows(dict[type, tuple[Kind, ...]]):
     """The rows that fit the values of a type. One walk looks for those of each type once."""
 
     def __missing__(self, kind: type) -> tuple[Kind, ...]:
-        self[kind] = rows = tuple(row for row in kinds() if row.matches(kind))
+        self[kind] = rows = tuple(row for row in kinds_by_name().values() if row.matches(kind))
         return rows
 
 
 def makeable(name: str) -> Any:
     """The type of this full name if its values are made without a constructor; ``None`` if there is none."""
-    made = next((made for kind in kinds() for made in kind.made if name_of(made) == name), None)
-    if made is not None:
+    if (made := _made("torch" in sys.modules).get(name)) is not None:
         return made
     found = class_named(name)
     return found if found is not None and is_made_empty(found) else None

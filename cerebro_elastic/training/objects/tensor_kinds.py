@@ -88,12 +88,11 @@ def module_tree(
 ) -> Tree:
     """The tree of a module without its state dict.
 
-    It has the names of the trained parameters, non-persistent buffers that are not as they were at set-up,
-    and the attributes of each module in it that ``own`` gives.
+    It has non-persistent buffers that are not as they were at set-up, and the attributes of each module in it
+    that ``own`` gives. Which parameters are frozen is a part of its structure.
     """
     parts = {at: (part, f"{path}/{at}" if at else path) for at, part in module.named_modules()}
     return {
-        "trained": [name for name, parameter in module.named_parameters() if parameter.requires_grad],
         "buffers": {at: moved for at, place in parts.items() if (moved := _moved_buffers(walk, *place))},
         "attributes": {at: walk.attributes(own(part), where) for at, (part, where) in parts.items()},
     }
@@ -103,7 +102,6 @@ def restore_module(
     walk: Decodes, module: nn.Module, tree: Tree, own: Callable[[Any], Mapping[str, Any]], path: str = ""
 ) -> None:
     """Restore what ``module_tree`` has encoded, after the state dict."""
-    set_trained(module, tree["trained"])
     for at, buffers in tree["buffers"].items():
         table = buffers_of(module.get_submodule(at))
         for name, buffer in buffers.items():
@@ -113,6 +111,11 @@ def restore_module(
         if at not in tree["attributes"]:
             raise NotSerializable(f"has the part {at}, which it did not have")
         walk.attributes(part, own(part), tree["attributes"][at], f"{path}/{at}" if at else path)
+
+
+def trained_names(module: nn.Module) -> list[str]:
+    """The names of the parameters that are not frozen."""
+    return [name for name, parameter in module.named_parameters() if parameter.requires_grad]
 
 
 def set_trained(module: nn.Module, names: Iterable[str]) -> None:
@@ -135,7 +138,11 @@ class _Modules(Kind):
     """Modules that are no part of the model, with their gradients."""
 
     def tree(self, value: Any, path: str, walk: Encodes) -> Tree | None:
-        inside = {"state": dict(value.state_dict()), **module_tree(walk, value, own_attributes, path)}
+        inside = {
+            "state": dict(value.state_dict()),
+            "trained": trained_names(value),
+            **module_tree(walk, value, own_attributes, path),
+        }
         if grads := {name: p.grad for name, p in value.named_parameters() if p.grad is not None}:
             inside["grads"] = walk.named(grads, f"{path}/grads")
         return {TAG: self.name, "type": name_of(type(value)), "value": inside}
@@ -146,6 +153,7 @@ class _Modules(Kind):
         walk.keep(path, present)
         inside = tree["value"]
         present.load_state_dict(inside["state"])
+        set_trained(present, inside["trained"])
         restore_module(walk, present, inside, own_attributes, path)
         grads = walk.named(inside.get("grads", {}), f"{path}/grads")
         for name, parameter in present.named_parameters():
