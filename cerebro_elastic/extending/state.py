@@ -7,7 +7,6 @@ from cerebro_elastic.checkpoint.tree import unflatten as unflatten
 from cerebro_elastic.registry import is_users as is_users
 from cerebro_elastic.system.torch_internals import MODULE_ATTRIBUTES as MODULE_ATTRIBUTES
 from cerebro_elastic.system.torch_internals import buffers_of as buffers_of
-from cerebro_elastic.system.torch_internals import made_by_compiler as made_by_compiler
 from cerebro_elastic.system.torch_internals import modules_of as modules_of
 from cerebro_elastic.system.torch_internals import non_persistent_buffers_of as non_persistent_buffers_of
 from cerebro_elastic.system.torch_internals import parameters_of as parameters_of
@@ -17,15 +16,17 @@ from cerebro_elastic.training.frozen_prefix import FrozenPrefix as FrozenPrefix
 from cerebro_elastic.training.functions import FunctionTask as FunctionTask
 from cerebro_elastic.training.functions import not_carried as not_carried
 from cerebro_elastic.training.generators import rng as rng
+from cerebro_elastic.training.instances import made_by_compiler as made_by_compiler
 from cerebro_elastic.training.metrics import not_finite as not_finite
 from cerebro_elastic.training.objects.decoder import Decoder as Decoder
 from cerebro_elastic.training.objects.encoder import Encoder as Encoder
 from cerebro_elastic.training.objects.kinds import NotSerializable as NotSerializable
 from cerebro_elastic.training.objects.kinds import Tree as Tree
+from cerebro_elastic.training.objects.model_graph import ModuleRoot as ModuleRoot
+from cerebro_elastic.training.objects.model_graph import known_of_model as known_of_model
+from cerebro_elastic.training.objects.model_graph import optimizer_root as optimizer_root
 from cerebro_elastic.training.objects.object_graph import GraphRoot as GraphRoot
 from cerebro_elastic.training.objects.object_graph import ObjectGraph as ObjectGraph
-from cerebro_elastic.training.objects.object_graph import known_of_model as known_of_model
-from cerebro_elastic.training.objects.object_graph import optimizer_root as optimizer_root
 from cerebro_elastic.training.objects.object_index import ObjectIndex as ObjectIndex
 from cerebro_elastic.training.objects.tensor_kinds import cloned as cloned
 from cerebro_elastic.training.parallel.construct import hand_over as hand_over
@@ -39,7 +40,7 @@ from cerebro_elastic.training.parallel.optimizer_state import constructor_option
 from cerebro_elastic.training.parallel.optimizer_state import override_options as override_options
 from cerebro_elastic.training.parallel.optimizer_state import take as take
 from cerebro_elastic.training.parallel.optimizer_state import to_names as to_names
-from cerebro_elastic.training.rebuild import finalize_lazy_modules as finalize_lazy_modules
-from cerebro_elastic.training.rebuild import rebuild as rebuild
 from cerebro_elastic.training.structure import ModelStructure as ModelStructure
+from cerebro_elastic.training.structure import finalize_lazy_modules as finalize_lazy_modules
+from cerebro_elastic.training.structure import rebuild as rebuild
 from cerebro_elastic.training.structure import without_uninitialized as without_uninitialized

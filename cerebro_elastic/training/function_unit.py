@@ -30,7 +30,7 @@ from cerebro_elastic.training import job_batches, prefix_content
 from cerebro_elastic.training.frozen_prefix import FrozenPrefix
 from cerebro_elastic.training.generators import rng
 from cerebro_elastic.training.metrics import EpochMeans, not_finite
-from cerebro_elastic.training.objects.object_graph import graph_of_parts
+from cerebro_elastic.training.objects.model_graph import graph_of_parts
 from cerebro_elastic.training.objects.tensor_kinds import cloned, own_attributes
 from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.parallel.base import (
@@ -54,8 +54,7 @@ from cerebro_elastic.training.passes import (
     unweighted,
     weighted,
 )
-from cerebro_elastic.training.rebuild import rebuild
-from cerebro_elastic.training.structure import ModelStructure, without_uninitialized
+from cerebro_elastic.training.structure import ModelStructure, rebuild, without_uninitialized
 from cerebro_elastic.training.task import Observe, Stopped, TaskState, UnitJob
 from cerebro_elastic.training.test_metrics import measured_alone, row_by_row
 from cerebro_elastic.training.user_functions import UserFunctions, step_scheduler
