@@ -78,6 +78,11 @@ class Moment:
         return {node.name: node for node in used_nodes(self.state, self.plan)}
 
     @cached_property
+    def live(self) -> Mapping[str, Config]:
+        """The live configs: of a search of thousands a few."""
+        return {name: c for name, c in self.state.configs.items() if c.status is Status.LIVE}
+
+    @cached_property
     def busy(self) -> Mapping[str, Attempt]:
         """By config that is in an attempt: the attempt."""
         return {attempt.unit.config: attempt for attempt in self.state.underway()}
@@ -92,13 +97,13 @@ class Moment:
 
     @cached_property
     def next_steps(self) -> Mapping[str, NextSteps]:
-        """By config: what it does next on each kind of node."""
-        return next_steps(self.state, self.plan, self.nodes)
+        """By live config: what it does next on each kind of node."""
+        return next_steps(self.state, self.plan, self.nodes, self.live)
 
     @cached_property
     def placements(self) -> Placements:
         """What each config may do next, and where; without the configs that wait for others."""
-        options = placements(self.state, self.plan, self.nodes, self.next_steps)
+        options = placements(self.state, self.plan, self.nodes, self.live, self.next_steps)
         room = self.plan.begun_per_node * len(self.nodes)
         if not room:
             return options
@@ -117,8 +122,7 @@ class Moment:
     @cached_property
     def _live(self) -> Sequence[Config]:
         """The live configs, without those that wait for others to end before they begin."""
-        configs = map(self.state.configs.__getitem__, self.placements)
-        return [config for config in configs if config.status is Status.LIVE]
+        return [self.live[name] for name in self.placements]
 
     @cached_property
     def cached(self) -> Mapping[str, Collection[int]]:
@@ -132,8 +136,8 @@ class Moment:
 
     @cached_property
     def seconds(self) -> Mapping[str, float]:
-        """By config: the seconds of its unit on a node of factor 1."""
-        return all_unit_seconds(self.state)
+        """By live config: the seconds of its unit on a node of factor 1."""
+        return all_unit_seconds(self.state, self.live)
 
     @cached_property
     def speed_factors(self) -> Mapping[str, float]:
@@ -142,7 +146,7 @@ class Moment:
     @cached_property
     def remaining(self) -> Mapping[str, float]:
         """As in ``SchedulingContext``."""
-        units = _units_left(self.plan, ((config, None) for config in self.state.configs.values()))
+        units = _units_left(self.plan, self.live)
         return {name: left * self.seconds[name] for name, left in units.items()}
 
     @cached_property
@@ -221,7 +225,7 @@ class Moment:
             nodes={name: 0.0 if name == freed else _until_free(state, name) for name in nodes},
             configs={name: _seconds_left(state, busy[name]) if name in busy else 0.0 for name in seconds},
             seconds={name: [unit * factor for factor in factors] for name, unit in seconds.items()},
-            undone=_undone_partitions(plan, ((config, busy.get(config.id)) for config in live)),
+            undone=_undone_partitions(plan, {config.id: config for config in live}, busy),
             later={config.id: plan.epochs - config.epoch - 1 for config in live},
             holders=holders,
             fetch=fetch_seconds(state.fetches) if plan.on_demand else inf,
@@ -234,7 +238,7 @@ class Moment:
 
 
 @PerConfig
-def _units_left(plan: Plan, config: Config, _own: None) -> int:
+def _units_left(plan: Plan, config: Config) -> int:
     return units_left(config, plan)
 
 

@@ -65,11 +65,15 @@ class _Places:
 
 
 def placements(
-    state: State, plan: Plan, nodes: Mapping[str, Node], next_steps: Mapping[str, NextSteps]
+    state: State,
+    plan: Plan,
+    nodes: Mapping[str, Node],
+    live: Mapping[str, Config],
+    next_steps: Mapping[str, NextSteps],
 ) -> Placements:
-    """What each live config may do next on ``nodes``, as if the config and they were idle."""
+    """What each ``live`` config may do next on ``nodes``, as if the config and they were idle."""
     places = _Places(plan, state.homes, [(name, kind_of(node)) for name, node in nodes.items()])
-    return _placements(places, ((state.configs[name], steps) for name, steps in next_steps.items()))
+    return _placements(places, live, next_steps)
 
 
 @PerConfig
