@@ -26,6 +26,7 @@ from cerebro_elastic.recipes.search import KnownConfig, MedianSearch, SampledSea
 from cerebro_elastic.search.budgets import (
     Room,
     exhausted,
+    is_timed,
     is_trained,
     room_of,
     too_late,
@@ -69,7 +70,8 @@ class Procedure(Search):
         budget = self.recipe.search.budget
         ended, room = exhausted(budget, context, self._overall), self._room_of_budget(context)
         stops = []
-        for view in filter(at_rest, context.live):
+        may_stop = ended or room.stops or is_timed(budget)
+        for view in filter(at_rest, context.live) if may_stop else ():
             reason = ended or too_late(budget, context, view) or room.stops.get(view.config)
             if reason is not None and not (self._ends_epochs and is_trained(view, context)):
                 stops.append(Stop(view.config, reason))

@@ -1,5 +1,4 @@
-"""Asynchronous halving keeps its rungs from one decision to the next. What it decides follows from the configs
-alone."""
+"""Asynchronous halving keeps its rungs from one decision to the next: it decides as if it had not."""
 
 from __future__ import annotations
 

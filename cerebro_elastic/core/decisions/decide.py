@@ -124,7 +124,7 @@ def failures(moment: Moment) -> Iterator[ConfigEnded]:
     state, plan = moment.state, moment.plan
     hardware = {node.hardware for node in moment.nodes.values()}
     may_fail = chooses(plan)
-    for config in moment.live.values():
+    for config in [config for config in moment.live.values() if config.failures or may_fail]:
         if (config.tries or may_fail) and config.id not in moment.busy:
             reason = _hopeless(config, plan) or infeasible(config, hardware, state.profiles, plan)
             if reason is not None:

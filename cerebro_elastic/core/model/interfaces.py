@@ -180,7 +180,7 @@ class SearchContext:
     @cached_property
     def proposed(self) -> Sequence[ConfigView]:
         """The configs that the search has proposed, without those that people have created."""
-        return [view for view in self.configs if not created_by_hand(view.origin)]
+        return [view for view in self.configs if not (view.origin and created_by_hand(view.origin))]
 
 
 @dataclass(frozen=True, slots=True)
