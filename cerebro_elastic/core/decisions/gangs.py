@@ -55,7 +55,9 @@ def companions(
 
 def overdue(moment: Moment) -> str | None:
     """The config for which idle nodes are held back, if any."""
-    needs = {name: options.most_nodes for name, options in moment.placements.items() if options.most_nodes}
+    if all(strategy.nodes == 1 for strategy in moment.plan.strategies):
+        return None
+    needs = {name: options.most_nodes for name, options in moment.placements.items() if options}
     if all(need == 1 for need in needs.values()):
         return None
     busy, configs = moment.busy, moment.state.configs
@@ -110,7 +112,7 @@ def waits(state: State, plan: Plan) -> dict[str, Wait]:
     for name, options in moment.placements.items():
         if name in moment.busy:
             continue
-        if not options.placements:
+        if not options:
             waits_by_config[name] = Wait(lacks=_lack(moment.live[name], nodes, state, plan))
         elif all(placement.strategy.nodes > 1 for placement in options.placements):
             gang = nearest(options.placements, nodes, idle)

@@ -18,7 +18,7 @@ from typing import Any
 
 from cerebro_elastic.core.decisions.next_steps import NextSteps, next_steps
 from cerebro_elastic.core.decisions.per_config import PerConfig
-from cerebro_elastic.core.decisions.placements import Placements, placements
+from cerebro_elastic.core.decisions.placements import Placement, Placements, Takers, placements
 from cerebro_elastic.core.history.derived import batches_at_hand, cached_partitions
 from cerebro_elastic.core.history.estimates import (
     all_unit_seconds,
@@ -71,6 +71,7 @@ class Moment:
         self.plan = plan
         self.held = held
         """The answer of ``Search.held``."""
+        self._placements_at: dict[str, Sequence[Placement]] = {}
 
     @cached_property
     def nodes(self) -> Mapping[str, Node]:
@@ -107,7 +108,7 @@ class Moment:
         room = self.plan.begun_per_node * len(self.nodes)
         if not room:
             return options
-        able = [name for name, options_of in options.items() if options_of.placements]
+        able = [name for name, options_of in options.items() if options_of]
         unbegun = {name for name in able if not self._has_begun(self.state.configs[name])}
         first_ids = sorted(unbegun, key=lambda name: (len(name), name))
         waiting = set(first_ids[max(0, room - (len(able) - len(unbegun))) :])
@@ -149,6 +150,12 @@ class Moment:
         units = _units_left(self.plan, self.live)
         return {name: left * self.seconds[name] for name, left in units.items()}
 
+    def placements_at(self, node: str) -> Sequence[Placement]:
+        """What the configs may do next on the node."""
+        if node not in self._placements_at:
+            self._placements_at[node] = [each for of in self.placements.values() for each in of.at(node)]
+        return self._placements_at[node]
+
     @cached_property
     def loads(self) -> Mapping[str, float]:
         """By node: its expected seconds, if the nodes that may lead a unit share such units by their
@@ -161,9 +168,12 @@ class Moment:
             for name in names:
                 seconds[name] += node_work
 
+        alike: dict[int, tuple[Takers, list[float]]] = {}
         for config, options in self.placements.items():
-            for names in filter(None, options.leads):  # no node can lead a gang that lacks nodes
-                share_work(names, self.seconds[config])
+            alike.setdefault(id(options.takers), (options.takers, []))[1].append(self.seconds[config])
+        for takers, work in alike.values():
+            for names in filter(None, takers.leads):  # no node can lead a gang that lacks nodes
+                share_work(names, sum(work))
         later = sum((plan.epochs - config.epoch - 1) * self.seconds[config.id] for config in self._live)
         for homes in state.homes.values():
             if present := [name for name in homes if name in seconds]:

@@ -36,7 +36,7 @@ class PerConfig(Generic[Shared, Value]):
         """By config, in the order of ``configs``."""
         known, last = self._values, self._last
         if not last or self._shared != shared:
-            known, last = {}, ({}, *({} for _ in own))
+            known, last, self._shared = {}, ({}, *({} for _ in own)), shared
         due = set(changed(last[0], configs))
         for before, now in zip(last[1:], own, strict=True):
             due.update(name for name in changed(before, now) if before.get(name) != now.get(name))
@@ -46,8 +46,8 @@ class PerConfig(Generic[Shared, Value]):
         values.update(dict.fromkeys(islice(configs, len(values), None)))
         for name in due:
             if name in configs:
-                values[name] = self.function(shared, configs[name], *(each.get(name) for each in own))
-        self._shared, self._last, self._values = shared, (configs, *own), values
+                values[name] = self.function(self._shared, configs[name], *(each.get(name) for each in own))
+        self._last, self._values = (configs, *own), values
         return values
 
 
