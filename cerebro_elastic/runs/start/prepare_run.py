@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Any, Protocol
 
 from cerebro_elastic.config import StoreSettings, price_from
-from cerebro_elastic.core.decisions.decide import observe
+from cerebro_elastic.core.decisions.observing import observe
 from cerebro_elastic.core.history.lineage import may_go_on
 from cerebro_elastic.core.history.members import first_members
 from cerebro_elastic.core.history.view import RunView
