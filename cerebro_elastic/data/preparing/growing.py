@@ -6,14 +6,15 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.manifest import Kind
-from cerebro_elastic.data.ragged import Ragged, encoded, offsets_of, sequences
+from cerebro_elastic.data.categories import Coded
+from cerebro_elastic.data.manifest import Category, Kind
+from cerebro_elastic.data.ragged import Ragged, encoded, of_one_length, offsets_of, sequences
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.registry import place_in
 from cerebro_elastic.system.files import CHUNK
@@ -29,24 +30,27 @@ class GrowingColumn:
         self._values = _GrowingArray(name, in_memory)
         self._lengths: list[NDArray[np.int64]] = []
         self._kind: Kind = "rows"
+        self._categories: Sequence[Category] = ()
 
     def append(self, column: NDArray[Any] | Ragged) -> None:
         """Append rows. Raises ``DataError`` if their shape differs from that of the others."""
+        if isinstance(column, Coded):
+            self._categories = column.categories
+        elif not isinstance(column, Ragged) and column.ndim > 1:
+            column = of_one_length(column)  # the rows of other parts may be longer
         if isinstance(column, Ragged):
             self._kind = column.kind
             self._lengths.append(column.lengths)
             column = column.values
-        self._values.append(column)
+        self._values.append(column.astype(object) if column.dtype.kind == "U" else column)
 
     def whole(self) -> NDArray[Any] | Ragged:
         """All rows. Sequences that have all one length are rows of one shape."""
         values = self._values.whole()
         if self._kind == "rows":
-            return values
-        lengths = np.concatenate(self._lengths)
-        if self._kind == "ragged" and len(set(lengths.tolist())) == 1:
-            return values.reshape(len(lengths), int(lengths[0]), *values.shape[1:])
-        return Ragged(values, offsets_of(lengths), self._kind)
+            return Coded.of(values, self._categories) if self._categories else values
+        whole = Ragged(values, offsets_of(np.concatenate(self._lengths)), self._kind)
+        return whole.as_rows()
 
 
 class _GrowingArray:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 
+from cerebro_elastic.data.kinds.kind import suffix_of
+from cerebro_elastic.data.kinds.tables import read_table
 from cerebro_elastic.data.manifest import Manifest
-from cerebro_elastic.data.preparing.tables import suffix_of, table_pieces
 from cerebro_elastic.data.ragged import Varying
 from cerebro_elastic.data.shard import Shard
 from cerebro_elastic.errors import DataError
@@ -59,7 +60,7 @@ def _classes(shard: Shard, label: str) -> Counter[int]:
     found: Counter[int] = Counter()
     place = locate(shard.url)
     with translated(DataError, f"cannot read the shard {place}"):
-        for piece in table_pieces(place, [label], None):
+        for piece in read_table(place, [label], None):
             values = piece.get(label)
             if values is not None and not isinstance(values, Varying) and values.dtype.kind in "biu":
                 found.update(values.ravel().tolist())

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from cerebro_elastic.data.preparing import text_tables
+from cerebro_elastic.data.kinds import text_tables
 from cerebro_elastic.data.preparing.sources import read_source
 from cerebro_elastic.errors import DataError
 from support.prepared import prepare

@@ -1,25 +1,18 @@
 """Files of text as tables: CSV, and JSON lines. Their types are those of all rows, which are read once for
-that."""
+that, unless they are given."""
 
 from __future__ import annotations
 
 import io
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
-from cerebro_elastic.data.preparing.arrow_tables import (
-    Table,
-    Wanted,
-    common_schema,
-    flat,
-    is_binary,
-    is_wanted,
-)
-from cerebro_elastic.data.preparing.column_checks import is_number
+from cerebro_elastic.data.column_checks import is_number
+from cerebro_elastic.data.kinds.arrow_columns import Table, common_schema, flat, is_binary
+from cerebro_elastic.data.kinds.kind import Wanted, is_wanted
 from cerebro_elastic.errors import DataError, brief
 from cerebro_elastic.system.files import CHUNK, Place, open_buffered
 
@@ -29,31 +22,26 @@ _BLOCK_BYTES = 4 * CHUNK
 """About so much of a file of JSON lines is in memory at a time."""
 
 
-def csv_table(place: Place, suffix: str, wanted: Wanted) -> Table:
+def csv_table(place: Place, suffix: str, wanted: Wanted, given: Mapping[str, Any]) -> Table:
     """A CSV file. Raises ``DataError`` if its first line seems to be a row, unless it has a name that is
-    ``wanted``."""
+    ``wanted``. Columns have the ``given`` types; without these, the first ones that hold all values."""
     import pyarrow as pa
 
     with open_buffered(place) as file:
         delimiter = "\t" if suffix == ".tsv" else _delimiter(file)
-    types: dict[str, Any] = {}
+    types = dict(given)
     with _csv_reader(place, delimiter, types) as reader:
         inferred = reader.schema  # of the first rows
     if not set(inferred.names) & set(wanted or ()):
         _check_header(place, inferred)
 
-    def read_as_text(name: str) -> None:
-        if name in inferred.names:
-            types[name] = pa.string()
-
     def batches() -> Iterator[Any]:
         with _csv_reader(place, delimiter, types) as reader:
             yield from reader
 
-    table = Table(str(place), inferred, batches, read_as_text).check_names()
-    while True:
+    while not given:
         try:
-            for _ in table.batches():
+            for _ in batches():
                 pass
             break
         except pa.ArrowInvalid as exc:
@@ -66,7 +54,7 @@ def csv_table(place: Place, suffix: str, wanted: Wanted) -> Table:
     schema = pa.schema([(field.name, types.get(field.name, field.type)) for field in inferred])
     if binary := [field.name for field in schema if is_binary(field.type)]:
         raise DataError(f"column {binary[0]!r} of {place} is no text of UTF-8: write the file in UTF-8")
-    return replace(table, schema=schema)
+    return Table(schema, batches)
 
 
 def _check_header(place: Place, schema: Any) -> None:
@@ -74,7 +62,7 @@ def _check_header(place: Place, schema: Any) -> None:
     the columns, or years."""
     import pyarrow.types as types
 
-    names = [f.name for f in schema if types.is_integer(f.type) or types.is_floating(f.type)]
+    names = [field.name for field in schema if types.is_integer(field.type) or types.is_floating(field.type)]
     if not names or not all(map(is_number, names)):
         return
     numbers = list(map(float, names))
@@ -89,14 +77,11 @@ def _check_header(place: Place, schema: Any) -> None:
 
 
 def _wider(type_: Any) -> Any:
-    """What pyarrow tries when values of a column are not of this type."""
+    """The type to try when values of a column are not of this one. Bytes that are no UTF-8 come last."""
     import pyarrow as pa
 
-    if pa.types.is_timestamp(type_) and type_.tz is not None:
-        return pa.timestamp("ns", type_.tz) if type_.unit == "s" else pa.string()
-    order = [pa.null(), pa.int64(), pa.bool_(), pa.float64(), pa.date32(), pa.time32("s")]
-    order += [pa.timestamp("s"), pa.timestamp("ns"), pa.string(), pa.binary()]
-    return order[order.index(type_) + 1]
+    order = [pa.null(), pa.int64(), pa.float64(), pa.string(), pa.binary()]
+    return order[order.index(type_) + 1] if type_ in order else pa.string()
 
 
 @contextmanager
@@ -127,23 +112,37 @@ def _delimiter(file: io.BufferedReader[Any]) -> str:
     return max(_DELIMITERS, key=unquoted.count) if any(sign in unquoted for sign in _DELIMITERS) else ","
 
 
-def json_table(place: Place, wanted: Wanted) -> Table:
+def json_table(place: Place, wanted: Wanted, given: Mapping[str, Any]) -> Table:
     """A file of JSON lines, which may differ in columns and types."""
     import pyarrow as pa
 
-    texts: set[str] = set()
+    schema = pa.schema(list(given.items()))
+    if not given:
+        schema = common_schema([(str(place), batch.schema) for batch in _batches(place, wanted, {})], wanted)
+    types = {field.name: field.type for field in schema}
+    return Table(schema, lambda: _batches(place, wanted, types))
 
-    def batches() -> Iterator[Any]:
-        return _by_python(place, wanted, texts) if texts else _by_arrow(place)
 
-    def schema() -> Any:
-        return common_schema([(str(place), batch.schema) for batch in batches()], wanted, texts.add)
+def _batches(place: Place, wanted: Wanted, types: Mapping[str, Any]) -> Iterator[Any]:
+    """A record batch of each block of lines. pyarrow is fast, and reads columns of one type only; a column
+    of several types, or one of text by its type, needs Python."""
+    import pyarrow as pa
+    import pyarrow.json
 
-    try:
-        common = schema()
-    except (pa.ArrowInvalid, DataError):  # no JSON, or a column of several types
-        texts.add("")
-    return Table(str(place), schema() if texts else common, batches, texts.add)
+    for first, lines in _blocks(place):
+        text = b"".join(lines)
+        options = pyarrow.json.ReadOptions(block_size=len(text) + 1)
+        try:
+            (batch,) = map(flat, pyarrow.json.read_json(io.BytesIO(text), options).to_batches())
+        except (pa.ArrowInvalid, ValueError):
+            batch = None
+        if batch is None or any(
+            types.get(field.name) == pa.string() and field.type not in (pa.string(), pa.null())
+            for field in batch.schema
+        ):
+            rows = [_row(place, line, text) for line, text in enumerate(lines, first) if text.strip()]
+            batch = _batch_of(place, rows, wanted, types)
+        yield batch
 
 
 def _blocks(place: Place) -> Iterator[tuple[int, list[bytes]]]:
@@ -154,22 +153,6 @@ def _blocks(place: Place) -> Iterator[tuple[int, list[bytes]]]:
             if any(map(bytes.strip, lines)):
                 yield line, lines
             line += len(lines)
-
-
-def _by_arrow(place: Place) -> Iterator[Any]:
-    """The rows by pyarrow, which is fast, and reads columns of one type only."""
-    import pyarrow.json
-
-    for _, lines in _blocks(place):
-        text = b"".join(lines)
-        options = pyarrow.json.ReadOptions(block_size=len(text) + 1)
-        yield from map(flat, pyarrow.json.read_json(io.BytesIO(text), options).to_batches())
-
-
-def _by_python(place: Place, wanted: Wanted, texts: Collection[str]) -> Iterator[Any]:
-    for first, lines in _blocks(place):
-        rows = [_row(place, line, text) for line, text in enumerate(lines, first) if text.strip()]
-        yield _batch_of(place, rows, wanted, texts)
 
 
 def _row(place: Place, line: int, text: bytes) -> dict[str, Any]:
@@ -191,16 +174,18 @@ def _fields(value: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
             yield before + name, inner
 
 
-def _batch_of(place: Place, rows: Sequence[Mapping[str, Any]], wanted: Wanted, texts: Collection[str]) -> Any:
-    """The rows as a record batch: a column of several types, or one of ``texts``, is text. One that cannot
-    be is left out, unless it is ``wanted``."""
+def _batch_of(
+    place: Place, rows: Sequence[Mapping[str, Any]], wanted: Wanted, types: Mapping[str, Any]
+) -> Any:
+    """The rows as a record batch: a column of several types, or one of text by its type, is text. One that
+    cannot be is left out, unless it is ``wanted``."""
     import pyarrow as pa
 
     columns: dict[str, Any] = {}
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
         try:
-            columns[name] = pa.array(list(map(_text, values)) if name in texts else values)
+            columns[name] = pa.array(list(map(_text, values)) if types.get(name) == pa.string() else values)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as exc:
             if not any(isinstance(value, list) for value in values):
                 columns[name] = pa.array([_text(value) for value in values], pa.string())
