@@ -26,10 +26,7 @@ class Table:
 
 def common_schema(schemas: Sequence[tuple[str, Any]], wanted: Wanted) -> Any:
     """The columns of all schemas, which come with the names of their files. A column has the type that holds
-    all of its values: text if they have nothing else in common.
-
-    Raises ``DataError`` if there is none and the column is ``wanted``.
-    """
+    all of its values. Raises ``DataError`` if there is none and the column is ``wanted``."""
     import pyarrow as pa
 
     fields, names = [], dict.fromkeys(name for _, schema in schemas for name in schema.names)
@@ -54,13 +51,12 @@ def _common_type(types: Sequence[Any]) -> Any:
     """The type that holds the values of all of them; ``None`` if none does."""
     import pyarrow as pa
 
+    values = [type_.value_type if pa.types.is_dictionary(type_) else type_ for type_ in types]
     try:
-        schemas = [pa.schema([("column", type_)]) for type_ in types]
+        schemas = [pa.schema([("column", type_)]) for type_ in values]
         return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
     except (pa.ArrowTypeError, pa.ArrowInvalid):
-        values = [type_.value_type if pa.types.is_dictionary(type_) else type_ for type_ in types]
-        nested = any(pa.types.is_nested(type_) or pa.types.is_binary(type_) for type_ in values)
-        return None if nested else pa.string()
+        return None
 
 
 _ENCODED = frozenset({"bytes", "path"})

@@ -95,9 +95,7 @@ def folder_columns(place: Place, files: Sequence[Place]) -> list[dict[str, int |
         for inside in names
     ]
     values = {name: [each.get(name, _MISSING) for each in found] for name in chain.from_iterable(found)}
-    numbers = {
-        name for name, texts in values.items() if all(map(_NUMBER.fullmatch, {*texts} - {_MISSING}))
-    }
+    numbers = {name for name, texts in values.items() if all(map(_NUMBER.fullmatch, {*texts} - {_MISSING}))}
     return [
         {
             name: None if texts[at] == _MISSING else int(texts[at]) if name in numbers else texts[at]

@@ -45,7 +45,7 @@ def look_at_table(place: Place, wanted: Wanted = None) -> Facts:
     ``DataError`` for what is no table."""
     if suffix_of(str(place)) == ".parquet":
         return _parquet_facts(place)
-    table = _open(place, wanted, None, None)
+    table = _open(place, wanted, None)
     rows, lengths = 0, dict[str, set[int]]()
     for batch in table.batches():
         rows += batch.num_rows
@@ -69,7 +69,7 @@ def read_table(place: Place, wanted: Wanted, most: int | None, schema: Any = Non
     """
     import pyarrow as pa
 
-    table = _open(place, wanted, most, schema)
+    table = _open(place, wanted, most)
     types = table.schema if schema is None else schema
     some = wanted is not None and all(name in types.names for name in wanted)
     fields = [field for field in types if not some or is_wanted(field.name, wanted)]
@@ -90,8 +90,8 @@ def read_table(place: Place, wanted: Wanted, most: int | None, schema: Any = Non
 
 
 def schema_of(tables: Sequence[tuple[str, Facts]], wanted: Wanted) -> Any:
-    """The schema in which to read several files, which come with their names: numbers and text of one column
-    are text. Raises ``DataError`` if a file has no rows, or if files differ in the classes of a column."""
+    """The schema in which to read several files, which come with their names. Raises ``DataError`` if a file
+    has no rows, or if files differ in the classes of a column."""
     known: dict[str, Sequence[str]] = {}
     for name, facts in tables:
         if not facts.rows:
@@ -126,7 +126,7 @@ def _class_names(schema: Any) -> Mapping[str, Sequence[str]]:
     }
 
 
-def _open(place: Place, wanted: Wanted, most: int | None, schema: Any) -> Table:
+def _open(place: Place, wanted: Wanted, most: int | None) -> Table:
     """The table, of which no more than its first rows are read if ``most`` is given. Raises ``DataError`` if
     two of its columns have one name."""
     try:
@@ -141,12 +141,8 @@ def _open(place: Place, wanted: Wanted, most: int | None, schema: Any) -> Table:
     elif suffix in (".arrow", ".feather"):
         table = _arrow(place)
     else:
-        types = {field.name: field.type for field in schema or ()}
-        table = (
-            json_table(place, wanted, types)
-            if suffix in (".jsonl", ".ndjson")
-            else csv_table(place, suffix, wanted, types)
-        )
+        is_json = suffix in (".jsonl", ".ndjson")
+        table = json_table(place, wanted) if is_json else csv_table(place, suffix, wanted)
     if twice := [name for name, count in Counter(table.schema.names).items() if count > 1]:
         raise DataError(
             f"{place} has the column {brief(repr(twice[0]))} more than once: rename one of them (or is its "

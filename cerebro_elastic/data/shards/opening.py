@@ -13,16 +13,16 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from cerebro_elastic.data.column_checks import columns_of
-from cerebro_elastic.data.kinds.arrow_columns import column_of, common_schema
 from cerebro_elastic.data.kinds.kind import Facts, Wanted, is_wanted
 from cerebro_elastic.data.kinds.listing import files_of, is_pictures, split_folders
 from cerebro_elastic.data.kinds.picture_index import write_indices
 from cerebro_elastic.data.kinds.registry import kind_of_file
+from cerebro_elastic.data.kinds.tables import schema_of
 from cerebro_elastic.data.manifest import NAME, SPLITS, Manifest, PartitionFiles, Split, Vocabulary
 from cerebro_elastic.data.preparing.defects import filled
 from cerebro_elastic.data.preparing.selection import Selection
 from cerebro_elastic.data.preparing.settings import PrepareSettings
-from cerebro_elastic.data.ragged import Columns, Ragged, Varying, as_ragged
+from cerebro_elastic.data.ragged import Columns, Ragged, Varying
 from cerebro_elastic.data.shard import Shard
 from cerebro_elastic.data.shards.dealing import OwnShards, deal_shards
 from cerebro_elastic.data.shards.shard_columns import selected
@@ -92,7 +92,7 @@ def open_shards(sources: ShardSources, destination: str, settings: PrepareSettin
     }
     shares = {split: share for split, share in named.items() if not isinstance(share, str)}
     first = redacted(train[0].shard.url)
-    sample = _typed(_first_rows_of(train[0].shard, wanted), [*train, *chain(*own.values())], settings, wanted)
+    sample = _sample([*train, *chain(*own.values())], settings, wanted)
     vocabulary = _vocabulary(sample, settings, first)
     partitions = _dealt(
         train, {**shares, **{split: _shards(looked) for split, looked in own.items()}}, settings
@@ -183,77 +183,44 @@ def _looked_at(url: str, wanted: Wanted, indexed: Callable[[Place], list[Place]]
     return shards
 
 
-def _first_rows_of(shard: Shard, wanted: Wanted) -> Columns:
-    place = locate(shard.url)
+def _sample(looked: Sequence[_Looked], settings: PrepareSettings, wanted: Wanted) -> Columns:
+    """The first rows of the first shard, in the types that hold the values of all. Raises ``DataError`` where
+    there are none, for a column that one of them lacks, and for values that are missing."""
+    _check_footers(looked, settings, wanted)
+    tables = [(redacted(shard.url), facts) for shard, facts in looked if facts.schema is not None]
+    schema = schema_of(tables, wanted) if tables else None
+    place = locate(looked[0].shard.url)
     with translated(DataError, f"cannot read the shard {place}"):
-        piece = next(kind_of_file(str(place)).read(place, wanted, _SAMPLE))
+        piece = next(kind_of_file(str(place)).read(place, wanted, _SAMPLE, schema))
+
+    def have_one_length(name: str) -> bool:
+        lengths = {facts.lengths.get(name) for _, facts in tables}
+        return not tables or (len(lengths) == 1 and None not in lengths)
+
     return {
-        name: values.as_rows() if isinstance(values, Ragged) else values for name, values in piece.items()
+        name: values.as_rows() if isinstance(values, Ragged) and have_one_length(name) else values
+        for name, values in piece.items()
     }
 
 
-def _typed(sample: Columns, looked: Sequence[_Looked], settings: PrepareSettings, wanted: Wanted) -> Columns:
-    """The ``sample`` in the types that hold the values of all shards. Raises ``DataError`` where there are
-    none, for a column that one of them lacks, and for values that are missing."""
-    for shard, facts in looked:
-        if bad := [name for name in facts.missing if is_wanted(name, wanted) and name not in settings.fill]:
-            raise DataError(
-                f"column {bad[0]!r} of the shard {redacted(shard.url)} has rows without a value: give "
-                "them one by `fill`, or leave the column out by `columns`"
-            )
+def _check_footers(looked: Sequence[_Looked], settings: PrepareSettings, wanted: Wanted) -> None:
+    """Raise ``DataError`` for columns of tables that a shard lacks, or whose values are missing."""
     tables = [each for each in looked if each.facts.schema is not None]
-    if not tables:
-        return sample
-    _check_names(tables, wanted)
-    common = common_schema([(redacted(shard.url), facts.schema) for shard, facts in tables], wanted)
-    _check_types(tables, common)
-    return {
-        name: _as_typed(name, values, common.field(name).type, [each.facts for each in tables])
-        for name, values in sample.items()
-        if name in common.names
-    }
-
-
-def _check_names(tables: Sequence[_Looked], wanted: Wanted) -> None:
-    names = dict.fromkeys(name for _, facts in tables for name in facts.schema.names)
+    names = dict.fromkeys(
+        name for _, facts in tables for name in facts.schema.names if is_wanted(name, wanted)
+    )
     for shard, facts in tables:
-        if lacking := [name for name in names if name not in facts.schema.names and is_wanted(name, wanted)]:
+        url = redacted(shard.url)
+        if bad := [name for name in facts.missing if name in names and name not in settings.fill]:
             raise DataError(
-                f"the shard {redacted(shard.url)} has no column {lacking[0]!r}, which others have: write it "
-                "as the others are, or leave the column out by `columns`"
+                f"column {bad[0]!r} of the shard {url} has rows without a value: give them one by `fill`, or "
+                "leave the column out by `columns`"
             )
-
-
-def _check_types(tables: Sequence[_Looked], common: Any) -> None:
-    """Raise ``DataError`` for a column of text in one shard, and of other values in another."""
-    import pyarrow as pa
-
-    for field in common:
-        types = {facts.schema.field(field.name).type: redacted(shard.url) for shard, facts in tables}
-        if pa.types.is_string(field.type) and any(not _is_text(type_) for type_ in types):
-            kinds = ", and ".join(f"{type_} in {url}" for type_, url in types.items())
+        if lacking := [name for name in names if name not in facts.schema.names]:
             raise DataError(
-                f"column {field.name!r} is {kinds}: write the shards with one type, or leave the column out "
-                "by `columns`"
+                f"the shard {url} has no column {lacking[0]!r}, which others have: write it as the others "
+                "are, or leave the column out by `columns`"
             )
-
-
-def _is_text(type_: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_dictionary(type_))
-
-
-def _as_typed(name: str, values: Any, type_: Any, facts: Sequence[Facts]) -> Any:
-    """The values in the dtype of ``type_``, and ragged unless the lists of all shards have one length."""
-    import pyarrow as pa
-
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        lengths = {each.lengths.get(name) for each in facts}
-        return values if len(lengths) == 1 and None not in lengths else as_ragged(values)
-    if isinstance(values, Varying) or values.dtype.kind not in "biuf":
-        return values
-    return values.astype(column_of(name, pa.array([], type_)).dtype, copy=False)
 
 
 def _vocabulary(sample: Columns, settings: PrepareSettings, shard: str) -> Vocabulary:
