@@ -11,7 +11,7 @@ import numpy as np
 
 from cerebro_elastic.data.kinds.kind import Facts, Wanted, is_wanted
 from cerebro_elastic.data.kinds.values import as_column
-from cerebro_elastic.data.ragged import Columns
+from cerebro_elastic.data.ragged import Columns, encoded
 from cerebro_elastic.errors import DataError, MissingExtra
 from cerebro_elastic.system.files import CHUNK, Place, open_buffered
 
@@ -64,8 +64,12 @@ def _rows(place: Place, datasets: dict[str, Any]) -> int:
 
 
 def _column(name: str, dataset: Any, start: int, stop: int) -> Any:
+    """The rows as a column. Sequences of ``uint8`` are encoded values."""
+    import h5py
+
+    if h5py.check_string_dtype(dataset.dtype):
+        return dataset.asstr()[start:stop]
     values = dataset[start:stop]
-    if values.dtype != object:
-        return values
-    is_text = isinstance(values.flat[0], bytes) and dataset.id.get_type().get_cset() == 1
-    return as_column(name, np.array([value.decode() for value in values], object) if is_text else values)
+    if h5py.check_vlen_dtype(dataset.dtype) == np.uint8:
+        return encoded([value.tobytes() for value in values], name)
+    return as_column(name, values)

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.categories import Coded
+from cerebro_elastic.data.kinds.values import as_column
 from cerebro_elastic.data.manifest import Category, Kind
-from cerebro_elastic.data.ragged import Ragged, encoded, of_one_length, offsets_of, sequences
+from cerebro_elastic.data.ragged import Ragged, of_one_length, offsets_of
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.registry import place_in
 from cerebro_elastic.system.files import CHUNK
@@ -193,8 +194,6 @@ class _Values:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._first: Any = None
-        """The first value, as an array."""
         self._kind = ""
         self._column = GrowingColumn(what, 0)
         self._pending: list[Any] = []
@@ -202,29 +201,25 @@ class _Values:
         self._pending_bytes = 0
 
     def add(self, number: int, value: Any) -> None:
-        is_bytes, is_text = isinstance(value, bytes | bytearray | memoryview), isinstance(value, str)
-        if is_bytes:
-            value = bytes(value)
-        # A copy: the dataset may write its next row into the same memory.
-        array = np.frombuffer(value, np.uint8) if is_bytes else np.asarray(value).copy()
-        if array.dtype == object:
-            raise DataError(f"{self._what} has a {type(value).__name__} in row {number}, which is no array")
-        kind = "bytes" if is_bytes else "text" if is_text else str(array.dtype)
-        if self._first is None:
-            self._first, self._kind = array, kind
+        if isinstance(value, bytes | bytearray | memoryview):
+            value, kind, size = bytes(value), "bytes", len(value)
+        elif isinstance(value, str):
+            kind, size = "text", len(value)
+        else:
+            value = np.asarray(value).copy()  # the dataset may write its next row into the same memory
+            sizes = ", ".join(["...", *map(str, value.shape[1:])])
+            kind, size = f"{value.dtype}[{sizes}]" if value.ndim else str(value.dtype), value.nbytes
+            if value.dtype == object:
+                raise DataError(f"{self._what} has values in row {number} that are no array")
+        self._kind = self._kind or kind
         if kind != self._kind:
             raise DataError(
                 f"{self._what} has {kind} in row {number}, and {self._kind} in row 0: all rows must have "
-                "values of one type"
+                "values of one type, which may differ in the length of their first axis only; for images of "
+                "varying size return their bytes (PNG, JPEG), and `decode` them"
             )
-        if (array.ndim, array.shape[1:]) != (self._first.ndim, self._first.shape[1:]):
-            raise DataError(
-                f"{self._what} has shape {list(array.shape)} in row {number}, and "
-                f"{list(self._first.shape)} in row 0: rows may differ in the length of their first axis "
-                "only; for images of varying size return their bytes (PNG, JPEG), and `decode` them"
-            )
-        self._pending.append(value if is_bytes or is_text else array)
-        self._pending_bytes += array.nbytes
+        self._pending.append(value)
+        self._pending_bytes += size
         if self._pending_bytes >= CHUNK:
             self._store()
 
@@ -234,10 +229,7 @@ class _Values:
         return self._column.whole()
 
     def _store(self) -> None:
-        if self._kind == "bytes":
-            self._column.append(encoded(self._pending, self._what))
-        elif self._first.ndim:
-            self._column.append(sequences(self._pending, self._what))
-        else:
-            self._column.append(np.array(self._pending, object if self._kind == "text" else None))
+        column = as_column(self._what, self._pending)
+        assert isinstance(column, np.ndarray | Ragged)
+        self._column.append(column)
         self._pending, self._pending_bytes = [], 0

@@ -85,17 +85,20 @@ def _read_path(name: str, wanted: Wanted) -> Columns:
 
         columns = _joined(pieces(), wanted)
         # Class names of WebDataset become numbers without being asked for.
-        words = columns["cls"].tolist() if ".tar" in suffixes and "cls" in columns else [None]
-        if all(isinstance(word, str) for word in words):
-            return {**columns, "cls": coded(words, f"{files[0]}: the .cls files")}
+        words = columns.get("cls")
+        if ".tar" in suffixes and not isinstance(words, Varying | None) and _are_words(words):
+            return {**columns, "cls": coded(words.tolist(), f"{files[0]}: the .cls files")}
         return columns
+
+
+def _are_words(column: NDArray[Any]) -> bool:
+    return all(isinstance(word, str) for word in column.tolist())
 
 
 def _repeated(values: Mapping[str, int | str | None], piece: Columns) -> Columns:
     """The same value in each row of the piece, unless it has the column itself."""
-    dtypes = {int: np.int64}
     return {
-        name: np.full(rows_in(piece), value, dtypes.get(type(value), object))
+        name: np.full(rows_in(piece), value, np.int64 if isinstance(value, int) else object)
         for name, value in values.items()
         if name not in piece
     }
