@@ -31,15 +31,17 @@ def common_schema(schemas: Sequence[tuple[str, Any]], wanted: Wanted) -> Any:
 
     fields, names = [], dict.fromkeys(name for _, schema in schemas for name in schema.names)
     for name in names:
-        having = [(where, schema) for where, schema in reversed(schemas) if name in schema.names]
-        types = {schema.field(name).type: where for where, schema in having}
+        types: dict[Any, str] = {}
+        for where, schema in schemas:
+            if name in schema.names:
+                types.setdefault(schema.field(name).type, where)
         type_ = _common_type(list(types))
         if type_ == pa.null() and any(other.startswith(f"{name}.") for other in names):
             continue  # a structure that some rows have not
         if type_ is not None:
             fields.append(pa.field(name, type_))
         elif is_wanted(name, wanted):
-            kinds = ", and ".join(f"{brief(str(kind))} in {where}" for kind, where in reversed(types.items()))
+            kinds = ", and ".join(f"{brief(str(kind))} in {where}" for kind, where in types.items())
             raise DataError(
                 f"column {brief(repr(name))} is {kinds}: make them of one type, or leave the column out by "
                 "`columns`"
