@@ -1,27 +1,27 @@
-"""Tables of pyarrow: a file's table, what several have in common, and their arrays as columns."""
+"""Record batches of pyarrow: what several tables have in common, and their arrays as columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.kinds.kind import Wanted, is_wanted
+from cerebro_elastic.data.kinds.kind import Facts, Wanted, is_wanted
 from cerebro_elastic.data.ragged import Ragged, offsets_of
 from cerebro_elastic.errors import DataError, brief
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A file's table."""
-
-    schema: Any
-    """Its columns, of pyarrow."""
-    batches: Callable[[], Iterable[Any]]
-    """Reads it, as record batches."""
+def facts_of(schema: Any, batches: Iterable[Any]) -> Facts:
+    """The facts of a table that has to be read for them."""
+    rows, lengths = 0, dict[str, set[int]]()
+    for batch in batches:
+        rows += batch.num_rows
+        for name, values in zip(batch.schema.names, batch.columns, strict=True):
+            if _is_list(values.type):
+                lengths.setdefault(name, set()).update(_lengths_of(values))
+    return Facts(rows, schema, {name: found.pop() for name, found in lengths.items() if len(found) == 1})
 
 
 def common_schema(schemas: Sequence[tuple[str, Any]], wanted: Wanted) -> Any:
@@ -120,7 +120,7 @@ def column_of(name: str, values: Any) -> NDArray[Any] | Ragged:
         return _encoded(values.cast(pa.large_binary()))
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
         return _texts(values)
-    if not is_list(type_):
+    if not _is_list(type_):
         array: NDArray[Any] = values.to_numpy(zero_copy_only=False)
         return array
     _check_no_nulls(name, values, np.arange(len(values) + 1))
@@ -147,14 +147,14 @@ def is_binary(type_: Any) -> bool:
     return bool(types.is_binary(type_) or types.is_large_binary(type_) or types.is_fixed_size_binary(type_))
 
 
-def is_list(type_: Any) -> bool:
+def _is_list(type_: Any) -> bool:
     """Whether values of the type are lists."""
     import pyarrow.types as types
 
     return bool(types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_))
 
 
-def lengths_of(values: Any) -> set[int]:
+def _lengths_of(values: Any) -> set[int]:
     """The different lengths of an array of lists."""
     import pyarrow.compute as pc
 

@@ -7,11 +7,12 @@ import io
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from cerebro_elastic.data.column_checks import is_number
-from cerebro_elastic.data.kinds.arrow_columns import Table, common_schema, flat, is_binary
-from cerebro_elastic.data.kinds.kind import Wanted
+from cerebro_elastic.data.kinds.arrow_columns import common_schema, facts_of, flat, is_binary
+from cerebro_elastic.data.kinds.kind import Facts, Wanted, suffix_of
 from cerebro_elastic.errors import DataError, brief
 from cerebro_elastic.system.files import CHUNK, Place, open_buffered
 from cerebro_elastic.system.words import counted
@@ -22,27 +23,19 @@ _BLOCK_BYTES = 4 * CHUNK
 """About so much of a file of JSON lines is in memory at a time."""
 
 
-def csv_table(place: Place, suffix: str, wanted: Wanted) -> Table:
-    """A CSV file. Raises ``DataError`` if its first line seems to be a row, unless it has a name that is
-    ``wanted``."""
+def csv_facts(place: Place, wanted: Wanted) -> Facts:
+    """The rows and columns of a CSV file. Raises ``DataError`` if its first line seems to be a row, unless it
+    has a name that is ``wanted``."""
     import pyarrow as pa
 
-    with open_buffered(place) as file:
-        delimiter = "\t" if suffix == ".tsv" else _delimiter(file)
     types: dict[str, Any] = {}
-    with _csv_reader(place, delimiter, types) as reader:
+    with _csv_reader(place, types) as reader:
         inferred = reader.schema  # of the first rows
     if not set(inferred.names) & set(wanted or ()):
         _check_header(place, inferred)
-
-    def batches() -> Iterator[Any]:
-        with _csv_reader(place, delimiter, types) as reader:
-            yield from reader
-
     while True:
         try:
-            for _ in batches():
-                pass
+            rows = sum(batch.num_rows for batch in csv_batches(place, types))
             break
         except pa.ArrowInvalid as exc:
             # With one thread (OMP_NUM_THREADS) pyarrow knows the row, too.
@@ -54,7 +47,13 @@ def csv_table(place: Place, suffix: str, wanted: Wanted) -> Table:
     schema = pa.schema([(field.name, types.get(field.name, field.type)) for field in inferred])
     if binary := [field.name for field in schema if is_binary(field.type)]:
         raise DataError(f"column {binary[0]!r} of {place} is no text of UTF-8: write the file in UTF-8")
-    return Table(schema, batches)
+    return Facts(rows, schema)
+
+
+def csv_batches(place: Place, types: Mapping[str, Any]) -> Iterator[Any]:
+    """The rows of a CSV file; those of ``types`` are the types of columns."""
+    with _csv_reader(place, types) as reader:
+        yield from reader
 
 
 def _check_header(place: Place, schema: Any) -> None:
@@ -85,12 +84,12 @@ def _wider(type_: Any) -> Any:
 
 
 @contextmanager
-def _csv_reader(place: Place, delimiter: str, types: Mapping[str, Any]) -> Iterator[Any]:
+def _csv_reader(place: Place, types: Mapping[str, Any]) -> Iterator[Any]:
     import pyarrow.csv
 
-    with (
-        open_buffered(place) as file,
-        pyarrow.csv.open_csv(
+    with open_buffered(place) as file:
+        delimiter = "\t" if suffix_of(str(place)) == ".tsv" else _delimiter(file)
+        with pyarrow.csv.open_csv(
             file,
             read_options=pyarrow.csv.ReadOptions(block_size=CHUNK),
             parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
@@ -98,9 +97,8 @@ def _csv_reader(place: Place, delimiter: str, types: Mapping[str, Any]) -> Itera
                 strings_can_be_null=True,  # else "" is a category
                 column_types=types,
             ),
-        ) as reader,
-    ):
-        yield reader
+        ) as reader:
+            yield reader
 
 
 def _delimiter(file: io.BufferedReader[Any]) -> str:
@@ -112,13 +110,20 @@ def _delimiter(file: io.BufferedReader[Any]) -> str:
     return max(_DELIMITERS, key=unquoted.count) if any(sign in unquoted for sign in _DELIMITERS) else ","
 
 
-def json_table(place: Place, wanted: Wanted) -> Table:
-    """A file of JSON lines, which may differ in columns."""
-    schemas = [(f"{place} from line {line}", batch.schema) for line, batch in _batches(place)]
-    return Table(common_schema(schemas, wanted), lambda: (batch for _, batch in _batches(place)))
+def json_facts(place: Place, wanted: Wanted) -> Facts:
+    """The rows and columns of a file of JSON lines, which may differ in columns."""
+    schemas: list[tuple[str, Any]] = []
+
+    def noted() -> Iterator[Any]:
+        for line, batch in json_batches(place):
+            schemas.append((f"{place} from line {line}", batch.schema))
+            yield batch
+
+    facts = facts_of(None, noted())
+    return replace(facts, schema=common_schema(schemas, wanted))
 
 
-def _batches(place: Place) -> Iterator[tuple[int, Any]]:
+def json_batches(place: Place) -> Iterator[tuple[int, Any]]:
     """A record batch of each block of lines, and the number of its first line."""
     import pyarrow as pa
     import pyarrow.json
