@@ -162,6 +162,7 @@ def test_each_kind_has_the_rows_that_were_written(
     s3.served.clear()
     found = rows_in(url, manifest, PartitionCache(tmp_path / "cache", make=make_columns))
     assert len(found) == 10
+    assert {column.kind for column in manifest.columns if column.name == "image"} <= {"bytes"}
     for number, values in enumerate(found):
         expected = row(number)
         assert values.get("cls", values.get("y", expected["y"])) == expected["y"]
