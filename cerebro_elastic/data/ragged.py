@@ -103,7 +103,7 @@ class Ragged(Varying):
 
     def as_rows(self) -> Ragged | NDArray[Any]:
         """Sequences that have all one length as rows of one shape."""
-        if self.kind != "ragged" or len(set(self.lengths.tolist())) != 1:
+        if self.kind != "ragged" or not len(self) or (self.lengths != self.lengths[0]).any():
             return self
         return self.values.reshape(len(self), int(self.lengths[0]), *self.value_shape)
 

@@ -13,7 +13,7 @@ from cerebro_elastic.data.kinds.kind import Facts, Wanted, is_wanted
 from cerebro_elastic.data.kinds.values import as_column
 from cerebro_elastic.data.ragged import Columns, encoded
 from cerebro_elastic.errors import DataError, MissingExtra
-from cerebro_elastic.system.files import CHUNK, Place, open_buffered
+from cerebro_elastic.system.files import CHUNK, Place, open_buffered, size
 
 HDF5 = (".h5", ".hdf5")
 """The suffixes of files of HDF5."""
@@ -30,6 +30,7 @@ def read_hdf5(place: Place, wanted: Wanted, most: int | None, _schema: object = 
     with _datasets(place, wanted) as datasets:
         rows = min(_rows(place, datasets), most or np.iinfo(np.int64).max)
         row_bytes = sum(each.dtype.itemsize * int(np.prod(each.shape[1:])) for each in datasets.values())
+        row_bytes = max(row_bytes, size(place) // max(1, rows))  # values of varying lengths lie elsewhere
         step = max(1, CHUNK // max(1, row_bytes))
         for start in range(0, rows, step):
             stop = min(start + step, rows)
@@ -38,7 +39,7 @@ def read_hdf5(place: Place, wanted: Wanted, most: int | None, _schema: object = 
 
 @contextmanager
 def _datasets(place: Place, wanted: Wanted) -> Iterator[dict[str, Any]]:
-    """The datasets that are used, by the path of each."""
+    """The datasets that are used, by the path of each; all if a column that is named does not exist."""
     try:
         import h5py
     except ImportError as exc:
@@ -47,11 +48,12 @@ def _datasets(place: Place, wanted: Wanted) -> Iterator[dict[str, Any]]:
         found: dict[str, Any] = {}
 
         def note(name: str, item: Any) -> None:
-            if isinstance(item, h5py.Dataset) and is_wanted(name, wanted):
+            if isinstance(item, h5py.Dataset):
                 found[name] = item
 
         opened.visititems(note)
-        yield found
+        known = wanted is None or set(wanted) <= found.keys()
+        yield {name: item for name, item in found.items() if not known or is_wanted(name, wanted)}
 
 
 def _rows(place: Place, datasets: dict[str, Any]) -> int:

@@ -76,7 +76,7 @@ class _GrowingArray:
             )
         if part.dtype != self._dtype and len(part):
             self._become(np.promote_types(self._dtype, part.dtype))
-        self._parts.append(part.astype(self._dtype))
+        self._parts.append(part.astype(self._dtype, copy=False))
         if self._dtype.kind != "O" and sum(part.nbytes for part in self._parts) > self._in_memory:
             self._spill()
 
