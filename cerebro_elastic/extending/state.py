@@ -10,9 +10,7 @@ from cerebro_elastic.system.torch_internals import buffers_of as buffers_of
 from cerebro_elastic.system.torch_internals import modules_of as modules_of
 from cerebro_elastic.system.torch_internals import non_persistent_buffers_of as non_persistent_buffers_of
 from cerebro_elastic.system.torch_internals import parameters_of as parameters_of
-from cerebro_elastic.training import prefix_content as prefix_content
 from cerebro_elastic.training.equality import values_equal as values_equal
-from cerebro_elastic.training.frozen_prefix import FrozenPrefix as FrozenPrefix
 from cerebro_elastic.training.functions import FunctionTask as FunctionTask
 from cerebro_elastic.training.functions import not_carried as not_carried
 from cerebro_elastic.training.generators import rng as rng
