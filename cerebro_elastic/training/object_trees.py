@@ -124,7 +124,8 @@ class ObjectDecoder:
         if found is None or not (makes or module in ("numpy.random._pickle", self._module)):
             raise CheckpointError(
                 f"the state has a {name}, which is not made again: classes of "
-                f"{', '.join(self._libraries)} numpy and {self._module} are"
+                f"{', '.join(self._libraries)}, numpy and {self._module} are. Train a torch module that such "
+                "an object wraps, as skorch's do, with `kind: torch`"
             )
         return found
 
