@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 from lightning_harness import hop
-from torch import nn
+from torch import Tensor, nn
 
 from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import Encoder
 from cerebro_elastic.training.objects.kinds import NotSerializable
 from cerebro_elastic.training.objects.tensor_kinds import own_attributes
+from cerebro_lightning.state import plain_tensors
 
 CPU = torch.device("cpu")
 
@@ -74,6 +75,16 @@ def test_attributes_that_training_has_removed_are_removed() -> None:
 def test_an_object_that_is_not_plain_has_no_tree(value: Any) -> None:
     with pytest.raises(NotSerializable):
         Encoder().tree(value)
+
+
+class Tracked(Tensor):
+    """As monai's ``MetaTensor``, what is computed of it is of its class."""
+
+
+def test_a_logged_tensor_is_one_of_torch() -> None:
+    loss = torch.ones(2).as_subclass(Tracked).mean()
+    tree = plain_tensors({"loss": {"value": loss, "step": 1}})
+    assert (type(loss), type(tree["loss"]["value"]), tree["loss"]["step"]) == (Tracked, Tensor, 1)
 
 
 def test_objects_carried_elsewhere_are_named() -> None:
