@@ -214,6 +214,13 @@ def _own(saved: Tree, parent: Tree, own: Tree) -> Tree:
     return saved if values_equal(parent, own) else own
 
 
+def plain_tensors(logged: Any) -> Any:
+    """What was ``logged``, as tensors of torch's own class: a loss of monai's data is a ``MetaTensor``."""
+    if isinstance(logged, dict):
+        return {name: plain_tensors(value) for name, value in logged.items()}
+    return logged.as_subclass(Tensor) if isinstance(logged, Tensor) else logged
+
+
 def scheduler_tree(scheduler: Any) -> Tree:
     try:
         return Encoder().tree(dict(scheduler.state_dict()))

@@ -13,7 +13,7 @@ import torch
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from cerebro_elastic.extending.errors import TaskError
-from cerebro_elastic.extending.parallelism import make_parallelism
+from cerebro_elastic.extending.parallelism import Zeroed, make_parallelism
 from cerebro_elastic.extending.recipes import import_object, place_in
 from cerebro_elastic.extending.tasks import (
     Exported,
@@ -301,7 +301,8 @@ class LightningTask:
     def _build(self, hparams: HParams, seed: int) -> pl.LightningModule:
         """The module as a script makes it: seed everything, then call the constructor or the function."""
         pl.seed_everything(seed, verbose=False)
-        module = self._make(**self._arguments(hparams))
+        with Zeroed():
+            module = self._make(**self._arguments(hparams))
         if not isinstance(module, pl.LightningModule):
             what = f"task.module: {self._name} returned a {type(module).__name__}"
             raise TaskError(f"{what}: it must return a LightningModule")

@@ -22,11 +22,13 @@ from lightning_harness import (
     outcome,
     units,
 )
+from torch import Tensor
 
 from cerebro_elastic.errors import CheckpointError, TaskError
 from cerebro_elastic.training.objects import object_graph
 from cerebro_lightning import LightningTask
 from cerebro_lightning.section import LightningSection
+from cerebro_lightning.state import plain_tensors
 
 TWO = ORDERS[:2]
 CUTS: Stops = {(0, 0): (2,), (0, 2): (1,), (1, 0): (1,), (1, 2): (1, 3)}
@@ -220,3 +222,13 @@ def task(module: str) -> LightningTask:
         module=f"ordinary_zoo:{module}", args={}, trainer={}, callbacks=()
     )
     return LightningTask(section, FOLDER)
+
+
+class Tracked(Tensor):
+    """As monai's ``MetaTensor``, what is computed of it is of its class."""
+
+
+def test_a_logged_tensor_is_one_of_torch() -> None:
+    loss = torch.ones(2).as_subclass(Tracked).mean()
+    tree = plain_tensors({"loss": {"value": loss, "step": 1}})
+    assert (type(loss), type(tree["loss"]["value"]), tree["loss"]["step"]) == (Tracked, Tensor, 1)
