@@ -1,4 +1,8 @@
-"""Classes and functions that are defined in the cells of a notebook, in a file that others can import."""
+"""Classes and functions that are defined in the cells of a notebook, in a file that others can import.
+
+They are written as source, so that people can read what was trained, and its digest changes with the text
+alone. Values that they use are pickled beside it, unless they are plain ones.
+"""
 
 from __future__ import annotations
 import __future__ as future
@@ -6,24 +10,29 @@ import __future__ as future
 import ast
 import builtins
 import hashlib
+import io
 import linecache
+import math
 import pickle
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from symtable import SymbolTable, symtable
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeAlias
 
-from cerebro_elastic.errors import MissingExtra, TaskError
-from cerebro_elastic.front_end.expressions import expression
+from cerebro_elastic.errors import TaskError
 from cerebro_elastic.registry import install_extra, is_library
 from cerebro_elastic.system.files import make_folder, translated, write_text
 
 FOLDER = "cerebro_cells"
 """The package of the modules that are written from cells."""
 _MAIN = "__main__"
-_OR_PICKLE = "; or let cells='cloudpickle' take it"
+_PLAIN = (type(None), bool, int, str, bytes)
+"""Values of these types, floats, and lists, tuples and dicts of them are written as they are."""
+_LONGEST = 20_000
+"""Characters of a value. A longer one is data, and pickled."""
 _Definition: TypeAlias = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Assign
 
 
@@ -39,7 +48,7 @@ def in_cells() -> bool:
     return getattr(sys.modules[_MAIN], "__file__", None) is None
 
 
-def written(name: str, root: Path, *, pickle: bool = False) -> str:
+def written(name: str, root: Path) -> str:
     """Write the definition of a global of the cells, and of all that it uses of other cells, to a file in the
     package ``cerebro_cells`` of the folder ``root``.
 
@@ -48,16 +57,14 @@ def written(name: str, root: Path, *, pickle: bool = False) -> str:
     Args:
         name: The name that the cells know it by.
         root: The folder of the package, from which others import.
-        pickle: Whether what cannot be written as source is pickled, by cloudpickle.
 
     Returns:
         The name of the module.
 
     Raises:
         TaskError: Something that it uses cannot be written down; the message names it. Or the folder cannot.
-        MissingExtra: cloudpickle is needed, and not installed.
     """
-    source = _Source(vars(sys.modules[_MAIN]), pickle=pickle)
+    source = _Source(vars(sys.modules[_MAIN]))
     source.add(name, name)
     return _write(source, root)
 
@@ -96,11 +103,10 @@ def _write(source: _Source, root: Path) -> str:
 class _Source:
     """The parts of a module; each comes behind those that it uses."""
 
-    def __init__(self, namespace: Mapping[str, Any], *, pickle: bool = False) -> None:
+    def __init__(self, namespace: Mapping[str, Any]) -> None:
         self.files: dict[str, bytes] = {}
         """The files beside the module, by name."""
         self._namespace = namespace
-        self._pickle = pickle
         self._parts: dict[str, None] = {}
         self._folders: dict[str, None] = {}
         self._future = False
@@ -124,7 +130,7 @@ class _Source:
         if isinstance(value, ModuleType):
             self._import_module(value.__name__, name)
         elif is_in_cell(value) and self._own_name(value) not in (None, name):
-            self._add(f"{name} = {self._reference(value)}")
+            self._add(f"{name} = {self.reference(value)}")
         elif is_in_cell(value) and (definition := _definition(value, name)) is not None:
             for earlier in _earlier_of_its_name(value):
                 if (before := _definition(earlier, name)) is not None:
@@ -132,20 +138,10 @@ class _Source:
             self._define(name, *definition)
         elif (origin := _origin(value)) is not None:
             self.import_name(*origin, name, import_folder(origin[0]))
-        elif not is_in_cell(value) and (text := expression(value, self._reference)) is not None:
-            self._add(f"{name} = {text}")
-        elif self._pickle:
-            self._add_pickled(name, value)
-        elif is_in_cell(value):
-            raise TaskError(
-                f"the source of {name} cannot be seen here: define it by `class` or `def` at the top level "
-                f"of a cell without %% commands, or in a .py file, and import it from there{_OR_PICKLE}"
-            )
+        elif _is_plain(value):
+            self._add(f"{name} = {value!r}")
         else:
-            raise TaskError(
-                f"{user} uses {name}, a {type(value).__name__} of the notebook, which cannot be written to a "
-                f"file for the nodes: make it inside {user}, or give it as an argument{_OR_PICKLE}"
-            )
+            self._add_pickled(name, value, user)
 
     def import_name(self, module: str, name: str, alias: str, folder: Path | None) -> None:
         """Import what a module has under a name. ``folder`` is that of a user's module."""
@@ -161,12 +157,21 @@ class _Source:
     def _add(self, part: str) -> None:
         self._parts[part] = None
 
-    def _add_pickled(self, name: str, value: Any) -> None:
-        content = pickled(name, value)
-        digest = hashlib.sha256(content).hexdigest()
-        self.files[f"{digest[:12]}.pickle"] = content
+    def _add_pickled(self, name: str, value: Any, user: str) -> None:
+        content = io.BytesIO()
+        try:
+            _pickler(content, self, value).dump(value)
+        except Exception as exc:  # of a class of anybody's
+            hint = "" if "cloudpickle" in sys.modules else f" ({install_extra('cloudpickle')} takes more)"
+            raise TaskError(
+                f"{user} uses {name}, a {type(value).__name__} of the notebook, which cannot be pickled for "
+                f"the nodes: {exc}{hint}; make it inside {user}, or define it by `class` or `def` at the top "
+                "level of a cell without %% commands"
+            ) from exc
+        digest = hashlib.sha256(content.getvalue()).hexdigest()
+        self.files[f"{digest[:12]}.pickle"] = content.getvalue()
         self._add("from cerebro_elastic.front_end.cells import unpickled as _unpickled")
-        self._add(f"{name} = _unpickled(__file__, {digest!r})")
+        self._add(f"{name} = _unpickled(globals(), {digest!r})")
 
     def _define(self, name: str, text: str, is_future: bool) -> None:
         """Add the text of a definition, and what it uses."""
@@ -179,20 +184,16 @@ class _Source:
                 self._add(f"import {module}")
         self._add(text)
 
-    def _reference(self, value: Any) -> str | None:
-        """The expression of a module, class or function within this module."""
-        if isinstance(value, ModuleType):
-            alias = f"_{value.__name__.replace('.', '_')}"
-            self._import_module(value.__name__, alias)
-            return alias
+    def reference(self, value: Any) -> str | None:
+        """The name within this module of what a cell defines. What is a user's module's is found there."""
+        if isinstance(value, type | FunctionType | ModuleType) and not is_in_cell(value):
+            module = value.__name__ if isinstance(value, ModuleType) else value.__module__
+            if module in sys.modules and (folder := import_folder(module)) is not None:
+                self._folders[str(folder)] = None
         if is_in_cell(value) and (own := self._own_name(value)) is not None:
             self.add(own, own)
             return own
-        origin = _origin(value)
-        if origin is None:
-            return None
-        module, name = origin
-        return name if module == "builtins" else f"{self._reference(sys.modules[module])}.{name}"
+        return None
 
     def _own_name(self, value: Any) -> str | None:
         """The name by which a class or function of a cell is defined, as long as it has not another value."""
@@ -289,42 +290,55 @@ def _origin(value: Any) -> tuple[str, str] | None:
     return (module, name) if getattr(sys.modules.get(module), name, None) is value else None
 
 
-def pickled(name: str, value: Any) -> bytes:
-    """The value of a global of the cells that has no source, by cloudpickle. Only a module that was written
-    from cells reads it; nothing of a checkpoint is unpickled.
+def _is_plain(value: Any) -> bool:
+    kind = type(value)
+    with suppress(RecursionError):
+        if kind in (list, tuple):
+            plain = all(map(_is_plain, value))
+        elif kind is dict:
+            plain = all(map(_is_plain, (*value, *value.values())))
+        else:
+            return kind in _PLAIN or (kind is float and math.isfinite(value))
+        return plain and len(repr(value)) <= _LONGEST
+    return False
 
-    Raises:
-        TaskError: It cannot be pickled.
-        MissingExtra: cloudpickle is not installed.
-    """
+
+def _pickler(file: io.BytesIO, source: _Source, root: Any) -> pickle.Pickler:
+    """Pickles ``root``, and by name what else of it a cell defines. With cloudpickle lambdas, too."""
     try:
-        import cloudpickle
-    except ImportError as exc:
-        raise MissingExtra(
-            f"{name} has no source that can be written, and to pickle it needs cloudpickle: "
-            f"{install_extra('cloudpickle')}"
-        ) from exc
-    try:
-        content: bytes = cloudpickle.dumps(value)
-    except Exception as exc:  # of a class of anybody's
-        raise TaskError(
-            f"{name}, a {type(value).__name__} of the notebook, cannot be pickled: {exc}; make it inside "
-            "what uses it"
-        ) from exc
-    return content
+        from cloudpickle import Pickler
+    except ImportError:
+        from pickle import Pickler
+
+    class OfCells(Pickler):  # type: ignore[misc]
+        def persistent_id(self, value: Any) -> str | None:
+            return None if value is root else source.reference(value)
+
+    pickler: pickle.Pickler = OfCells(file)
+    return pickler
 
 
-def unpickled(module: str, digest: str) -> Any:
-    """The value with this SHA-256, from the file beside the ``module`` that was written from cells.
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, content: bytes, names: Mapping[str, Any]) -> None:
+        super().__init__(io.BytesIO(content))
+        self._names = names
+
+    def persistent_load(self, name: str) -> Any:
+        return self._names[name]
+
+
+def unpickled(module: Mapping[str, Any], digest: str) -> Any:
+    """The value with this SHA-256, from the file beside a module that was written from cells; ``module`` has
+    its globals. Nothing of a checkpoint is unpickled.
 
     Raises:
         TaskError: The file is missing, or is another.
     """
-    file = Path(module).with_name(f"{digest[:12]}.pickle")
+    file = Path(module["__file__"]).with_name(f"{digest[:12]}.pickle")
     try:
         content = file.read_bytes()
     except OSError as exc:
         raise TaskError(f"{file}, which the notebook has written, cannot be read: {exc.strerror}") from exc
     if hashlib.sha256(content).hexdigest() != digest:
         raise TaskError(f"{file} is not as the notebook has written it: run the cell with `fit` again")
-    return pickle.loads(content)
+    return _Unpickler(content, module).load()

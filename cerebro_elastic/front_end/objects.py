@@ -27,12 +27,11 @@ class References:
     """``module:name`` of functions and classes, for processes that import them from the folder ``root``.
 
     What a notebook's cells define is written to a module there, and what is in another folder is imported by
-    such a module. With ``pickle`` cloudpickle takes what has no source.
+    such a module.
     """
 
-    def __init__(self, root: Path, *, pickle: bool = False) -> None:
+    def __init__(self, root: Path) -> None:
         self._root = root.resolve()
-        self._pickle = pickle
 
     def in_recipe(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
         """The recipe with names instead of functions and classes."""
@@ -53,7 +52,7 @@ class References:
         if (owner := _class_of(thing)) is not None:
             return f"{self.of(owner)}.{thing.__name__}"
         if in_cells() and (known := _name_in_cells(thing)) is not None:
-            return f"{written(known, self._root, pickle=self._pickle)}:{known}"
+            return f"{written(known, self._root)}:{known}"
         module, name = getattr(thing, "__module__", ""), getattr(thing, "__qualname__", repr(thing))
         file = getattr(sys.modules.get(module), "__file__", None)
         if module not in sys.modules or "<" in name or (module == "__main__" and file is None):

@@ -191,10 +191,9 @@ def _with_references(recipe: RecipeLike, overrides: Mapping[str, Any]) -> tuple[
     """A recipe and values that replace some of it, with names instead of functions and classes."""
     own: Mapping[str, Any] = recipe if isinstance(recipe, Mapping) else {}
     if isinstance(recipe, Recipe):
-        root, cells = recipe.root, recipe.cells
+        root = recipe.root
     else:
         root = Path.cwd() if isinstance(recipe, Mapping) else Path(recipe).expanduser().resolve().parent
-        cells = own.get("cells")
-    references = References(root, pickle=overrides.get("cells", cells) is not None)
+    references = References(root)
     values = references.in_recipe(overrides)
     return references.in_recipe(own) if own else recipe, values

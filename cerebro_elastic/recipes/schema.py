@@ -173,9 +173,6 @@ class Recipe(Section):
     loggers: Loggers | None = None
     """Where logged rows go during the run, instead of TensorBoard: `tensorboard`, `mlflow`, `wandb`, or one
     of Lightning's; see [loggers](../how-to/watching.md#loggers) and [trackers](../how-to/trackers.md)."""
-    cells: Literal["cloudpickle"] | None = None
-    """What a notebook's cells define is written to files as source. `cloudpickle`: what has no source is
-    pickled beside it; see [notebooks](../how-to/notebook.md#what-cells-define)."""
 
     @field_validator("gang")
     @classmethod

@@ -219,7 +219,7 @@ class CerebroTrainer:
                 "fit takes train_data or a datamodule, one of them, unless the module has a "
                 f"train_dataloader; as train_data {FORMS}"
             )
-        references = References(root, pickle="cells" in self._sections)
+        references = References(root)
         if train_data is None:
             data = self._of_module(datamodule)
         elif isinstance(train_data, Dataset | DataLoader):
