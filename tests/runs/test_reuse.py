@@ -298,7 +298,7 @@ def test_a_run_that_is_not_asked_to_takes_nothing_and_says_what_there_is(
     recipe, folder = first.recipe, RunFolder(home / "runs" / "new")
     asked = reuse.find(replace(first.spec, storage=str(folder.path)), recipe, folder, False)
     assert asked[0].reuse == ""
-    assert "8 of 8 units stand in the run recorded if no file that your code reads has changed" in asked[1]
+    assert "8 of 8 units stand in the run recorded if no file or variable that your code reads" in asked[1]
     assert not folder.path.exists(), "nothing was linked"
 
 

@@ -567,4 +567,5 @@ def _offer(spec: Spec, recipe: Recipe, first: Sequence[Config] | None, longest: 
         of = f" of {len(first) * spec.plan.epochs * spec.plan.trained}"
     stand = f"{units}{of} units stand in the {'run' if len(runs) == 1 else 'runs'} {some_of(runs, 3)}"
     way = option("reuse", "reuse=True")
-    return f"{stand} if no file that your code reads has changed: {way} takes them, and this run trains all"
+    unless = "if no file or variable that your code reads has changed"
+    return f"{stand} {unless}: {way} takes them, and this run trains all"
