@@ -227,7 +227,8 @@ def not_finite(column: NDArray[Any] | Varying) -> NDArray[np.int64]:
         ends, start = np.cumsum(column.lengths), 0
         rows = []
         for values in column.pieces(np.arange(len(column))):
-            odd = start + np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
+            inner = tuple(range(1, values.ndim))
+            odd = start + np.flatnonzero(~np.isfinite(values).all(axis=inner))
             rows.append(np.searchsorted(ends, odd, "right"))
             start += len(values)
         return np.unique(np.concatenate(rows))

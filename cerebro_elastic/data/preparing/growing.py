@@ -64,17 +64,22 @@ class _GrowingArray:
         self._file: IO[bytes] | None = None
         self._dtype: np.dtype[Any] | None = None
         self._shape: tuple[int, ...] = ()
+        self._length = 0
 
     def append(self, part: NDArray[Any]) -> None:
         """Append rows; the dtype becomes one that has all values."""
-        if self._dtype is None:
-            self._dtype, self._shape = part.dtype, part.shape[1:]
-        if part.shape[1:] != self._shape and len(part):
+        if not self._length:  # nothing is known of the others' dtype and shape by parts without rows
+            self._dtype, self._shape, self._parts = part.dtype, part.shape[1:], []
+        elif not len(part):
+            return
+        self._length += len(part)
+        if part.shape[1:] != self._shape:
             raise DataError(
                 f"column {self._name!r} has values of shape {list(part.shape[1:])}, and before of shape "
                 f"{list(self._shape)}: only the first axis of its rows may vary"
             )
-        if part.dtype != self._dtype and len(part):
+        assert self._dtype is not None
+        if part.dtype != self._dtype:
             self._become(np.promote_types(self._dtype, part.dtype))
         self._parts.append(part.astype(self._dtype, copy=False))
         if self._dtype.kind != "O" and sum(part.nbytes for part in self._parts) > self._in_memory:

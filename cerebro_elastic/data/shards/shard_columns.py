@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,9 @@ def read_shard(
     settings = PrepareSettings(**reading)
     with translated(DataError, f"cannot read the shard {place}"):
         for piece in kind_of_file(str(place)).read(place, named_columns(dict(settings)), most):
-            yield fitted(selected(piece, settings, vocabulary, str(place)), columns, str(place))
+            # The lists of these rows may all be empty by chance.
+            raw = {name: as_ragged(rows) if _is_of_empty(rows) else rows for name, rows in piece.items()}
+            yield fitted(selected(raw, settings, vocabulary, str(place)), columns, str(place))
 
 
 def selected(raw: Columns, settings: PrepareSettings, vocabulary: Vocabulary, what: str) -> Columns:
@@ -51,6 +54,10 @@ def selected(raw: Columns, settings: PrepareSettings, vocabulary: Vocabulary, wh
     check_columns({name: column for name, column in chosen.items() if not _is_empty(column)}, what)
     check_finite(chosen, settings.labels, what, selection.feature_names(given))
     return chosen
+
+
+def _is_of_empty(column: NDArray[Any] | Varying) -> bool:
+    return not isinstance(column, Varying) and column.shape[1:2] == (0,)
 
 
 def _is_empty(column: NDArray[Any] | Varying) -> bool:
@@ -94,6 +101,8 @@ def parts_in_memory(values: NDArray[Any] | Varying) -> Iterator[NDArray[Any] | R
 def _fitted(values: NDArray[Any] | Varying, like: Column) -> NDArray[Any] | Varying:
     if like.kind == "ragged":
         values = as_ragged(values)  # these rows may have one length by chance
+        if isinstance(values, Ragged) and not values.lengths.any():
+            return replace(values, values=np.empty((0, *like.shape), like.dtype))
     elif isinstance(values, Ragged):
         values = values.as_rows()
     if isinstance(values, Varying) or not np.can_cast(values.dtype, like.dtype, "safe"):

@@ -239,6 +239,16 @@ def test_tar_shards_have_a_column_for_each_extension(tmp_path: Path, out: str) -
     assert prepare(str(tmp_path / "*.tar"), out, partitions=2, seed=0) == manifest
 
 
+def test_lists_may_be_empty_in_all_samples_of_an_archive(tmp_path: Path, out: str) -> None:
+    for number, boxes in enumerate(([], [[1, 2, 3, 4]], [])):
+        shard(tmp_path / f"{number}.tar", {"a.json": json.dumps({"boxes": boxes}).encode()})
+    manifest = prepare(str(tmp_path / "*.tar"), out, partitions=1, seed=0)
+    assert [(c.name, c.dtype, c.shape, c.kind) for c in manifest.columns] == [
+        ("json.boxes", "<i8", (4,), "ragged")
+    ]
+    assert sorted(row["json.boxes"] for row in rows_of(out, manifest, tmp_path)) == [[], [], [[1, 2, 3, 4]]]
+
+
 def test_names_of_classes_in_tar_shards_become_codes(tmp_path: Path, out: str) -> None:
     members = {"a.bin": b"1", "a.cls": b"cat\n", "b.BIN": b"2", "b.cls": b"ape", ".c.cls": b"", "c": b""}
     manifest = prepare(shard(tmp_path / "a.tar", members), out, partitions=1, seed=0)

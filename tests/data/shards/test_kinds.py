@@ -216,6 +216,15 @@ def test_pictures_in_folders_of_classes_stay_where_they_are(where: str, s3: BadP
         rows_in(dataset, manifest, PartitionCache(tmp_path / "other", make=make_columns))
 
 
+def test_lists_may_be_empty_in_all_rows_of_a_shard(tmp_path: Path) -> None:
+    for at, lengths in enumerate(([2, 1], [0])):
+        rows = [{**row(length), "tokens": np.arange(length)} for length in lengths]
+        write(locate(str(tmp_path / f"{at}.tar")), [as_tar(rows)])
+    url, manifest = opened(f"{tmp_path}/*.tar", str(tmp_path / "data"), partitions=1)
+    found = rows_in(url, manifest, PartitionCache(tmp_path / "cache", make=make_columns))
+    assert sorted(values["tokens"].tolist() for values in found) == [[], [0], [0, 1]]
+
+
 def words(_numbers: Any) -> list[dict[str, Any]]:
     return [{**row(number), "y": "cat"} for number in range(3)]
 
