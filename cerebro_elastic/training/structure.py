@@ -231,7 +231,7 @@ def _rebuild_parts(model: nn.Module, parts: Mapping[str, Mapping[str, Any]]) -> 
         non_persistent_buffers_of(module).update(part["hidden"])
 
 
-def _buffer(own: Any, spec: TensorOutline, device: torch.device) -> Tensor | None:
+def _buffer(own: Any, spec: TensorOutline, device: torch.device) -> Any:
     """The buffer ``own`` if it is as ``spec`` says, or else one that is to get its values."""
     if spec is None:
         return None

@@ -54,7 +54,7 @@ def _not_carried(unit: _Halt, ours: Mapping[str, Any]) -> Iterator[str]:
     for owner, fresh, tree in zip(unit.owners, unit.as_made, ours["attributes"], strict=True):
         if isinstance(owner, pl.LightningModule):
             name = type(owner).__name__
-            if fresh["trained"] != tree["trained"]:
+            if "trained" in ours["structure"]:
                 yield f"which parameters of {name} are trained"
             for path, buffers in tree["buffers"].items():
                 before = fresh["buffers"].get(path, {})

@@ -126,7 +126,10 @@ EXAMPLES: dict[str, list[tuple[Callable[[], Any], Callable[[Any], Any]]]] = {
         (lambda: np.float32(0.1), lambda _: np.float32(0.2)),
         (lambda: np.int8(1), lambda _: np.int8(2)),
     ],
-    "numpy's array": [(lambda: np.arange(3.0), lambda v: v.__setitem__(0, 5))],
+    "numpy's array": [
+        (lambda: np.arange(3.0), lambda v: v.__setitem__(0, 5)),
+        (lambda: np.zeros((2, 3)).T, lambda v: v.__setitem__((1, 0), 5)),
+    ],
     "member": [(lambda: Colour.RED, lambda _: Colour.BLUE), (lambda: Style.BOLD, lambda v: v | Style.WIDE)],
     "value": [
         (lambda: datetime.date(2000, 1, 1), lambda _: datetime.date(2000, 1, 2)),
@@ -289,7 +292,10 @@ def test_what_is_no_plain_object_of_an_imported_class_is_not_made(value: Any, pr
 
 def test_values_are_made_again_with_their_identity_or_refused_by_name() -> None:
     shared = np.arange(3.0)
-    made = made_again(hop(tree_of({"one": [shared], "other": shared, "meter": Meter()})))
+    turned = np.zeros((2, 3)).T
+    values = {"one": [shared], "other": shared, "meter": Meter(), "turned": turned}
+    made = made_again(hop(tree_of(values)))
+    assert made["turned"].flags.f_contiguous
     assert made["one"][0] is made["other"]
     assert made["meter"].history == []
     for value in (lambda: 0, [nn.Linear(2, 2)]):

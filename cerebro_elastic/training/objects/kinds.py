@@ -34,7 +34,7 @@ LEAVES = {type(None), bool, int, float, complex, str, bytes}
 _PYTHON_CLASS = 1 << 9  # Py_TPFLAGS_HEAPTYPE: what an instance keeps is in its __dict__ and its slots
 
 
-def torchs(name: str) -> tuple[type, ...]:
+def torchs(name: str) -> tuple[Any, ...]:
     """The class of torch of this name, to be looked for; none if torch is not imported: tasks of numpy's
     arrays do without."""
     module = sys.modules.get("torch")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -114,7 +113,7 @@ _KINDS: tuple[Kind, ...] = (
 
 def kinds_by_name() -> Mapping[str, Kind]:
     """The rows; torch's if it is imported: tasks of numpy's arrays do without."""
-    return _rows("torch" in sys.modules)
+    return _rows(bool(torchs("Tensor")))
 
 
 @functools.cache
@@ -141,7 +140,7 @@ class Rows(dict[type, tuple[Kind, ...]]):
 
 def makeable(name: str) -> Any:
     """The type of this full name if its values are made without a constructor; ``None`` if there is none."""
-    if (made := _made("torch" in sys.modules).get(name)) is not None:
+    if (made := _made(bool(torchs("Tensor"))).get(name)) is not None:
         return made
     found = class_named(name)
     return found if found is not None and is_made_empty(found) else None

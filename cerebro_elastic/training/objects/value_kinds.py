@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from cerebro_elastic.training.generators import numpy_state, set_numpy_state
-from cerebro_elastic.training.objects.kinds import SAME, TAG, VIEW, Encodes, Kind, Tree, name_of, of
+from cerebro_elastic.training.objects.kinds import SAME, TAG, VIEW, Decodes, Encodes, Kind, Tree, name_of, of
+from cerebro_elastic.training.objects.object_index import into
 
 _NUMBERS = "biufc"
 """The kinds of numpy's dtypes whose values hop."""
@@ -51,16 +52,25 @@ class _Numbers(Kind):
 
 
 class _Arrays(Kind):
+    """An array is its own tree; one in Fortran's order, as scikit-learn's dictionaries are, is that of its
+    transpose: products of matrices are rounded by the order of their values."""
+
     def tree(self, value: Any, path: str, walk: Encodes) -> Tree | None:
         if type(value) is not np.ndarray or value.dtype.kind not in _NUMBERS:
             return None
-        view = view_of(value, path, walk)
-        return value if view is None else view
+        if (view := view_of(value, path, walk)) is not None:
+            return view
+        if value.flags.c_contiguous or not value.flags.f_contiguous:
+            return value
+        return {TAG: self.name, "type": name_of(np.ndarray), "value": value.T}
+
+    def value(self, present: Any, tree: Tree, path: str, walk: Decodes) -> Any:
+        return walk.keep(path, into(present, tree["value"].T))
 
 
 VALUES = (
     _Numbers("number", of(np.generic), identity=False),
-    _Arrays("numpy's array", of(np.ndarray)),
+    _Arrays("numpy's array", of(np.ndarray), made=(np.ndarray,)),
     Kind("member", of(Enum), _name_of_member, build=_member, identity=False),
     Kind(
         "value", _VALUES.__contains__, lambda value: list(value.__reduce__()[1:]),
