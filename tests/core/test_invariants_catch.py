@@ -23,7 +23,7 @@ from cerebro_elastic.core.model.events import Event, UnitWithdrawn
 from cerebro_elastic.core.model.interfaces import SchedulingContext
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
+from cerebro_elastic.core.model.units import CheckpointRef, Phase, Strategy, Unit
 from cerebro_elastic.store.ledger import operators, record, transactions, worker
 from cerebro_elastic.store.ledger.record import Record
 from support import hashing, world
@@ -123,20 +123,18 @@ def permissive(patch: Patch) -> None:
 def visits_anything_again(patch: Patch) -> None:
     permissive(patch)
 
-    def all_units(config: object, plan: Plan) -> tuple[Unit, ...]:
-        return tuple(Unit(config.id, config.epoch, j) for j in range(plan.partitions))  # type: ignore[attr-defined]
-
-    patch.setattr(placements, "next_units", all_units)
+    patch.setattr(placements, "next_partitions", lambda _, plan: (Phase.TRAIN, tuple(range(plan.partitions))))
 
 
 def leaves_what_is_begun(patch: Patch) -> None:
     permissive(patch)
-    next_units = placements.next_units
-    patch.setattr(
-        placements,
-        "next_units",
-        lambda config, plan: next_units(replace(config, partial_unit=None), plan)[::-1],
-    )
+    next_partitions = placements.next_partitions
+
+    def others_first(config: Config, plan: Plan) -> tuple[Phase, tuple[int, ...]]:
+        phase, partitions = next_partitions(replace(config, partial_unit=None), plan)
+        return phase, partitions[::-1]
+
+    patch.setattr(placements, "next_partitions", others_first)
 
 
 def begins_again_what_is_begun(patch: Patch) -> None:
@@ -172,7 +170,7 @@ def forgets_who_is_busy(patch: Patch) -> None:
     patch.setattr(
         assignment, "_context", lambda moment, idle, _busy, **how: context(moment, idle, set(), **how)
     )
-    patch.setattr(placements, "_takers", lambda _state, _unit, able, _failed: able)
+    patch.setattr(placements, "_takers", lambda _homes, _partition, able, _failed: able)
 
 
 def assigns_over_an_assignment(patch: Patch) -> None:

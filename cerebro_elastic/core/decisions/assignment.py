@@ -37,6 +37,8 @@ SHORT_SECONDS = 3.0
 LONG_HOP = 0.2
 """The share of a unit's expected seconds from which on a hop is long: to load the next state behind a unit
 gains more than is lost by the early choice (``benchmarks/queueing.py``)."""
+MOST_AT_ONCE = 8
+"""Of hundreds of nodes that are idle at once, so many choose in one decision: none waits long for it."""
 CONFIGS_PER_NODE = 2
 """Units are queued while more configs than this are free for each node."""
 
@@ -58,7 +60,10 @@ def assignments(moment: Moment, policy: Policy) -> Iterator[UnitAssigned]:
         chosen += _choose(moment, policy, idle, state.configs.keys() - {first})
         keep = set() if chosen else held_back(moment.placements[first].placements, nodes, idle)
         idle = [name for name in _still_idle(idle, chosen) if name not in keep]
-    chosen += _choose(moment, policy, idle, busy | _configs_of(chosen))
+    for some in _in_parts(moment, idle):
+        chosen += _choose(moment, policy, some, busy | _configs_of(chosen))
+        if chosen:
+            break
     busy |= _configs_of(chosen)
     for placement, companion_nodes in chosen:
         hint = _hint(moment, policy, placement.lead, companion_nodes, busy)
@@ -68,6 +73,13 @@ def assignments(moment: Moment, policy: Policy) -> Iterator[UnitAssigned]:
             for attempt in _queued(moment, policy, name, busy):
                 busy.add(attempt.unit.config)
                 yield UnitAssigned(0, attempt)
+
+
+def _in_parts(moment: Moment, idle: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The idle nodes, ``MOST_AT_ONCE`` at a time: the others choose when these have their units. Nodes of
+    gangs are needed together."""
+    size = len(idle) if moment.has_gangs else MOST_AT_ONCE
+    return (idle[at : at + size] for at in range(0, len(idle), max(size, 1)))
 
 
 def _may_queue(moment: Moment) -> Iterator[str]:
@@ -89,8 +101,7 @@ def _loads_behind(moment: Moment, attempt: Attempt) -> bool:
 
 def _seconds_ahead(moment: Moment, attempt: Attempt) -> float:
     """The expected seconds of an attempt behind which a unit may be queued; infinite for any other."""
-    gangs = any(strategy.nodes > 1 for strategy in moment.plan.strategies)
-    return inf if gangs or not attempt.may_queue or attempt.expected is None else attempt.expected
+    return inf if moment.has_gangs or not attempt.may_queue or attempt.expected is None else attempt.expected
 
 
 def _leaves_choice(moment: Moment, busy: Collection[str]) -> bool:
@@ -143,6 +154,12 @@ def _choose(
             else:
                 chosen.append((placement, companion_nodes))
     return chosen
+
+
+def _forms(moment: Moment, name: str, unit: Unit, idle: Sequence[str]) -> bool:
+    """Whether the nodes are idle that the unit takes besides its lead."""
+    (placement,) = (p for p in moment.placements[unit.config].at(name) if p.unit == unit)
+    return companions(placement, moment.nodes, idle) is not None
 
 
 def _elsewhere(moment: Moment, name: str, unit: Unit) -> Placement | None:
@@ -220,10 +237,9 @@ def _context(
 
     def units(name: str, configs: Collection[str]) -> list[Unit]:
         return [
-            placement.unit
-            for placement in moment.placements_at(name)
-            if placement.unit.config in configs
-            and (placement.strategy.nodes == 1 or companions(placement, nodes, idle) is not None)
+            unit
+            for unit in moment.units_at(name)
+            if unit.config in configs and (not moment.has_gangs or _forms(moment, name, unit, idle))
         ]
 
     eligible = {

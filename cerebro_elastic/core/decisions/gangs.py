@@ -55,7 +55,7 @@ def companions(
 
 def overdue(moment: Moment) -> str | None:
     """The config for which idle nodes are held back, if any."""
-    if all(strategy.nodes == 1 for strategy in moment.plan.strategies):
+    if not moment.has_gangs:
         return None
     needs = {name: options.most_nodes for name, options in moment.placements.items() if options}
     if all(need == 1 for need in needs.values()):

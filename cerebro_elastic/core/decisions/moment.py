@@ -18,7 +18,7 @@ from typing import Any
 
 from cerebro_elastic.core.decisions.next_steps import NextSteps, next_steps
 from cerebro_elastic.core.decisions.per_config import PerConfig
-from cerebro_elastic.core.decisions.placements import Placement, Placements, Takers, placements
+from cerebro_elastic.core.decisions.placements import Placements, placements
 from cerebro_elastic.core.history.derived import batches_at_hand, cached_partitions
 from cerebro_elastic.core.history.estimates import (
     all_unit_seconds,
@@ -38,7 +38,7 @@ from cerebro_elastic.core.model.interfaces import Planner, RemainingWork
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import EpochSeconds, State
-from cerebro_elastic.core.model.units import Order
+from cerebro_elastic.core.model.units import Order, Unit
 
 LEAST = 0.05
 """The share of its expected seconds that a unit under way still takes at least: it may be late, but it has
@@ -71,7 +71,7 @@ class Moment:
         self.plan = plan
         self.held = held
         """The answer of ``Search.held``."""
-        self._placements_at: dict[str, Sequence[Placement]] = {}
+        self._units_at: dict[str, Sequence[Unit]] = {}
 
     @cached_property
     def nodes(self) -> Mapping[str, Node]:
@@ -150,11 +150,16 @@ class Moment:
         units = _units_left(self.plan, self.live)
         return {name: left * self.seconds[name] for name, left in units.items()}
 
-    def placements_at(self, node: str) -> Sequence[Placement]:
-        """What the configs may do next on the node."""
-        if node not in self._placements_at:
-            self._placements_at[node] = [each for of in self.placements.values() for each in of.at(node)]
-        return self._placements_at[node]
+    def units_at(self, node: str) -> Sequence[Unit]:
+        """The units that the node may lead."""
+        if node not in self._units_at:
+            self._units_at[node] = [unit for of in self.placements.values() for unit in of.units_at(node)]
+        return self._units_at[node]
+
+    @cached_property
+    def has_gangs(self) -> bool:
+        """Whether several nodes may train a unit together."""
+        return any(strategy.nodes > 1 for strategy in self.plan.strategies)
 
     @cached_property
     def loads(self) -> Mapping[str, float]:
@@ -168,12 +173,14 @@ class Moment:
             for name in names:
                 seconds[name] += node_work
 
-        alike: dict[int, tuple[Takers, list[float]]] = {}
+        alike: dict[int, tuple[Sequence[str], float]] = {}  # most configs share the nodes of a partition
         for config, options in self.placements.items():
-            alike.setdefault(id(options.takers), (options.takers, []))[1].append(self.seconds[config])
-        for takers, work in alike.values():
-            for names in filter(None, takers.leads):  # no node can lead a gang that lacks nodes
-                share_work(names, sum(work))
+            unit = self.seconds[config]
+            for names in options.takers.leads:
+                alike[id(names)] = names, alike.get(id(names), (names, 0.0))[1] + unit
+        for names, work in alike.values():
+            if names:  # no node can lead a gang that lacks nodes
+                share_work(names, work)
         later = sum((plan.epochs - config.epoch - 1) * self.seconds[config.id] for config in self._live)
         for homes in state.homes.values():
             if present := [name for name in homes if name in seconds]:

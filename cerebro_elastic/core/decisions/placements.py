@@ -73,6 +73,14 @@ class ConfigPlacements:
         """The units that the node may lead."""
         return [self._placement(partition, node) for partition in self.takers.by_lead.get(node, ())]
 
+    def units_at(self, node: str) -> list[Unit]:
+        """The same without how it leads them."""
+        config, phase = self.config, Phase.PROFILE if self._profiles(node) else self.phase
+        return [Unit(config.id, config.epoch, j, phase) for j in self.takers.by_lead.get(node, ())]
+
+    def _profiles(self, node: str) -> bool:
+        return node in self.steps and self.steps[node].profile
+
     @property
     def placements(self) -> list[Placement]:
         """All of its units, and where."""
@@ -124,17 +132,17 @@ class _Places:
         return steps
 
     def takers(self, partitions: tuple[int, ...], steps: ByNode, homes: Homes) -> Takers:
-        """The takers of units on which no node has failed."""
+        """The takers of units on which no node has failed; of one partition always the same object."""
         known = self._last.get("takers")
-        if (
-            known is None
-            or known[0] is not steps
-            or known[1] is not homes
-            or known[2].partitions != partitions
-        ):
-            leads = [_takers(homes, partition, steps, ()) for partition in partitions]
-            known = self._last["takers"] = steps, homes, Takers.of(partitions, leads)
-        takers: Takers = known[2]
+        if known is None or known[0] is not steps or known[1] is not homes:
+            known = self._last["takers"] = steps, homes, dict[int, Sequence[str]](), [Takers((), (), {})]
+        of_partition, last = known[2:]
+        if last[0].partitions != partitions:
+            for j in partitions:
+                if j not in of_partition:
+                    of_partition[j] = _takers(homes, j, steps, ())
+            last[0] = Takers.of(partitions, [of_partition[j] for j in partitions])
+        takers: Takers = last[0]
         return takers
 
 
