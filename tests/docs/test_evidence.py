@@ -291,9 +291,9 @@ def test_an_unmeasured_value_keeps_no_other_from_its_page(measuring: ModuleType,
 
 
 PARTS = {
-    "plan_quality": ("small schedules", "plan-quality.md", ("schedules", "plans")),
+    "plan_quality": ("small schedules", "scheduling.md", ("schedules", "plans")),
     "scheduling": ("several GPUs", "scheduling.md", ("gpus", "shops")),
-    "stragglers": ("simulated", "replicas.md", ("simulated", "live")),
+    "stragglers": ("simulated", "failures.md", ("simulated", "live")),
 }
 """Experiments of two parts: the results of one, the page, and the marks of it and of the other."""
 
