@@ -32,10 +32,11 @@ from cerebro_elastic.runs.start.reuse import VARIABLE as REUSE
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.system.forkserver import SOCKET, ForkServer
 from cerebro_elastic.system.forkserver.messages import FORK_OF
-from cerebro_elastic.system.process import ALLOCATOR
+from cerebro_elastic.system.process import OF_TRAINING
 from cerebro_elastic.system.run_key import VARIABLE
 from cerebro_elastic.training.parallel.rank_pool import Ranks
 from support.proxy import BadProxy
+from support.waiting import SOON
 
 # A machine that is full makes examples slow, which is no failure of theirs.
 settings.register_profile(
@@ -43,7 +44,6 @@ settings.register_profile(
 )
 settings.load_profile("any-machine")
 
-_SECONDS_TO_END = 60.0
 _SHARED = "fork server"
 _SERVER = pytest.StashKey[tuple[ExitStack, str]]()
 # Started once by multiprocessing for the life of the process.
@@ -150,7 +150,7 @@ def _fork_server(request: pytest.FixtureRequest, _support: None) -> Iterator[Non
 @contextmanager
 def _server() -> Iterator[ForkServer]:
     """A fork server for tests, which must end all processes that they start."""
-    with ForkServer(_IMPORTS, env={**os.environ, **ALLOCATOR}) as server:
+    with ForkServer(_IMPORTS, env={**os.environ, **OF_TRAINING}) as server:
         yield server
         _wait_until_empty(lambda: [f"fork {pid}" for pid in _children(server.pid)])
 
@@ -262,7 +262,7 @@ def _nothing_leaks() -> Iterator[None]:
 
 
 def _wait_until_empty(left_over: Callable[[], list[str]]) -> None:
-    deadline = time.monotonic() + _SECONDS_TO_END
+    deadline = time.monotonic() + SOON
     while (left := left_over()) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not left, f"the tests left behind: {', '.join(left)}"

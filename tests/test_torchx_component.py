@@ -31,8 +31,8 @@ from cerebro_elastic.cli.app import app as cerebro
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.system.forkserver import SOCKET
 from support.kubernetes_types import check_type
+from support.waiting import SOON
 
-DEADLINE = 120.0
 NIGHTLY = not TORCHX.startswith("0.")
 
 SECRETS = [
@@ -273,7 +273,6 @@ def test_gangs_need_as_many_nodes_as_the_job_has_not_the_recipe(project: Path) -
 
 
 @pytest.mark.usefixtures("project")
-@pytest.mark.usefixtures("project")
 @pytest.mark.parametrize(("accounting", "noted"), [("exit 1", True), (None, True), ("exit 0", False)])
 def test_torchx_without_slurms_accounting_is_announced(
     accounting: str | None,
@@ -296,7 +295,11 @@ def test_torchx_without_slurms_accounting_is_announced(
 
 def test_an_unknown_scheduler_is_one_message() -> None:
     done = subprocess.run(
-        [*TORCHX_RUN, "-s", "pigeons", "cerebro.mop"], capture_output=True, text=True, check=False, timeout=60
+        [*TORCHX_RUN, "-s", "pigeons", "cerebro.mop"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SOON,
     )
     assert done.returncode != 0
     assert "invalid choice: 'pigeons' (choose from" in done.stderr
@@ -387,7 +390,7 @@ class Job:
         return not self.others()
 
     def wait_for(self, condition: Callable[[Job], bool], what: str) -> None:
-        deadline = time.monotonic() + DEADLINE
+        deadline = time.monotonic() + SOON
         while not condition(self):
             assert time.monotonic() < deadline, f"waited for {what}: {self.others()}\n{self.log.read_text()}"
             time.sleep(0.1)
@@ -425,12 +428,6 @@ def test_a_job_runs_to_its_end_on_two_hosts(project: Path) -> None:
     assert result.spec.plan.max_nodes == 2
     assert verify(result) == []
     assert len(list((project / "runs").glob("job*/history.jsonl"))) == 2, "each host has the record"
-    with started(project) as again:
-        assert again.torchx.wait(DEADLINE) == 0
-    said = again.log.read_text()
-    assert "run 'job' has ended; to go on with it: cerebro extend; to run the recipe again: another" in said
-    assert checkpoint[0] in said
-    assert "Leaderboard by" in said
 
 
 @pytest.mark.cluster

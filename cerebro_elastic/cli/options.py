@@ -94,7 +94,7 @@ Reuse = Annotated[
     bool,
     typer.Option(
         "--reuse",
-        help="Take over what earlier runs of the home have trained, if the project is the same.",
+        help="Take over what earlier runs of the home have trained, if code and data are the same.",
     ),
 ]
 ReuseFrom = Annotated[

@@ -93,7 +93,8 @@ class PartitionFiles:
     @property
     def bytes(self) -> int:
         """What a host fetches: the size of its files, or of its shards."""
-        return sum(file.bytes for file in self.shards or self.files)
+        of_shards = sum(shard.bytes + shard.elsewhere for shard in self.shards)
+        return of_shards or sum(file.bytes for file in self.files)
 
     def by_column(self, columns: Iterable[Column]) -> Iterator[tuple[Column, list[ColumnFile]]]:
         """Each of the manifest's ``columns`` with its files: one, or of varying lengths two."""
@@ -170,7 +171,7 @@ def _without_later(items: list[tuple[str, Any]]) -> dict[str, Any]:
     return {key: value for key, value in items if value or key not in _LATER}
 
 
-_LATER = frozenset({"folds", "reading", "shards"})
+_LATER = frozenset({"folds", "reading", "shards", "elsewhere"})
 
 
 def read_manifest(url: str) -> Manifest:

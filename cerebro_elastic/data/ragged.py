@@ -101,6 +101,12 @@ class Ragged(Varying):
     def row(self, at: int) -> NDArray[Any]:
         return self.values[self.offsets[at] : self.offsets[at + 1]]
 
+    def as_rows(self) -> Ragged | NDArray[Any]:
+        """Sequences that have all one length as rows of one shape."""
+        if self.kind != "ragged" or not len(self) or (self.lengths != self.lengths[0]).any():
+            return self
+        return self.values.reshape(len(self), int(self.lengths[0]), *self.value_shape)
+
     def of(self, rows: Index) -> Ragged:
         """These rows as a column of their own."""
         values = [self.values[:0], *self.pieces(rows)]

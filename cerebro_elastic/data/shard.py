@@ -19,6 +19,8 @@ class Shard:
     tag: str
     """What the storage says of its content: the ETag, else when it was changed."""
     rows: int
+    elsewhere: int = 0
+    """The bytes of the files that this one names, if its rows are in these."""
 
 
 def check_shards(shards: Sequence[Shard]) -> None:

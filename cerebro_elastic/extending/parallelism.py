@@ -15,6 +15,7 @@ from cerebro_elastic.training.parallel.base import Stepwise as Stepwise
 from cerebro_elastic.training.parallel.base import check_room as check_room
 from cerebro_elastic.training.parallel.base import make_parallelism as make_parallelism
 from cerebro_elastic.training.parallel.collectives import ranks as ranks
+from cerebro_elastic.training.parallel.construct import Zeroed as Zeroed
 from cerebro_elastic.training.parallel.data_parallel import Buffers as Buffers
 from cerebro_elastic.training.parallel.data_parallel import DataParallel as DataParallel
 from cerebro_elastic.training.parallel.data_parallel import averaged_gradients as averaged_gradients

@@ -24,8 +24,10 @@ from cerebro_elastic.training.hparams import Taker as Taker
 from cerebro_elastic.training.hparams import Takers as Takers
 from cerebro_elastic.training.metrics import EpochMeans as EpochMeans
 from cerebro_elastic.training.metrics import not_finite as not_finite
-from cerebro_elastic.training.object_trees import ObjectDecoder as ObjectDecoder
-from cerebro_elastic.training.object_trees import ObjectEncoder as ObjectEncoder
+from cerebro_elastic.training.objects.object_graph import GraphRoot as GraphRoot
+from cerebro_elastic.training.objects.object_graph import ObjectGraph as ObjectGraph
+from cerebro_elastic.training.objects.object_graph import made_again as made_again
+from cerebro_elastic.training.objects.object_graph import tree_of as tree_of
 from cerebro_elastic.training.task import GENERATORS as GENERATORS
 from cerebro_elastic.training.task import Exported as Exported
 from cerebro_elastic.training.task import Exports as Exports

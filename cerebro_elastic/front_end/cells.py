@@ -126,6 +126,9 @@ class _Source:
         elif is_in_cell(value) and self._own_name(value) not in (None, name):
             self._add(f"{name} = {self._reference(value)}")
         elif is_in_cell(value) and (definition := _definition(value, name)) is not None:
+            for earlier in _earlier_of_its_name(value):
+                if (before := _definition(earlier, name)) is not None:
+                    self._define(name, *before)
             self._define(name, *definition)
         elif (origin := _origin(value)) is not None:
             self.import_name(*origin, name, import_folder(origin[0]))
@@ -232,6 +235,14 @@ def _definition(thing: Any, name: str) -> tuple[str, bool] | None:
                 text = "\n".join(cell.splitlines()[first - 1 : node.end_lineno]).rstrip()
                 return text, any(map(_is_future, codes)) or any(map(_imports_future, body))
     return None
+
+
+def _earlier_of_its_name(thing: Any) -> Iterator[type]:
+    """The classes that a class of a cell derives from and has the name of, the first one first: as by
+    ``class Net(Net)`` in a later cell."""
+    for base in reversed(getattr(thing, "__mro__", ())[1:]):
+        if is_in_cell(base) and base.__name__ == thing.__name__:
+            yield base
 
 
 def _defines(node: _Definition, name: str) -> bool:

@@ -106,7 +106,7 @@ def run(
         home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
         fresh: Throw away what a run of this id has left.
         changed_code: Go on with an unfinished run though its code has changed since.
-        reuse: Whether configs that earlier runs of the home have trained, with an equal project, data and
+        reuse: Whether configs that earlier runs of the home have trained, with equal code, data and
             versions, begin where these left them. A run's id or folder: only those of this run, or an error.
         store: An etcd to use, instead of the recipe's or of one that is started for the run.
         grace: Seconds that the nodes have to leave when the run is stopped.

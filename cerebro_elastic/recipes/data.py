@@ -155,6 +155,7 @@ _OF_LOADER = frozenset(
         "valid_batch_size",
         "shuffle",
         "collate",
+        "embed",
         "workers",
         "prefetch",
         "pin_memory",
@@ -185,6 +186,10 @@ class Data(Preparation, Origin):
     """Rows of a partition come in another order in each epoch."""
     transform: Reference | None = None
     """A function that maps each batch to another."""
+    embed: Reference | None = None
+    """A function, usually of a frozen model, that maps a batch of rows to another with as many rows. It is
+    called once for each row and host, and batches are made of its results; see
+    [a frozen model](../how-to/models.md#a-frozen-model)."""
     collate: Reference | None = None
     """A function that makes a batch of a list of rows. It is slow: it sees one row at a time."""
     drop_last: bool = False
@@ -231,6 +236,15 @@ class Data(Preparation, Origin):
                     f"{split}: with a `dataset` it is a share of the rows; or let it return "
                     f"{{train, {split}}}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _embeds_rows_that_stay(self) -> Self:
+        if self.embed is not None and self.augment:
+            raise ValueError(
+                "`embed` is called once for each row, and `augment` changes rows in each epoch: remove one "
+                "of the two, or change the embedded rows in `transform`"
+            )
         return self
 
     @property

@@ -17,7 +17,7 @@ from cerebro_elastic.recipes.schema import Recipe
 from cerebro_elastic.registry import is_reference
 from cerebro_elastic.system.addresses import at_home
 
-_OF_DATA = ("source", "dataset", "datamodule", "transform", "collate")
+_OF_DATA = ("source", "dataset", "datamodule", "transform", "collate", "embed")
 _HIDDEN = {"__getattr__", "globals", "vars", "setattr", "exec", "modules", "*"}
 """A file with one of these names may have objects that its text does not show."""
 

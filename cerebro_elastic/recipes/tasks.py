@@ -87,9 +87,6 @@ class TorchSection(TaskSection):
     """The built-in step clips the norm of the gradients to this value."""
     step_scheduler: Literal["epoch", "step"] = "epoch"
     """The scheduler of `model_fn` steps once an `epoch` or once a `step`."""
-    frozen_prefix: str | None = None
-    """The module of the model, such as `encoder`, that is not trained and gets the rows first: what it makes
-    of a row is computed once. See [frozen prefix](../how-to/models.md#a-frozen-prefix)."""
 
     @model_validator(mode="after")
     def _trains_somehow(self) -> TorchSection:

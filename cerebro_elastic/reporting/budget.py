@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cerebro_elastic.core.decisions.decide import observe
 from cerebro_elastic.core.decisions.moment import used_nodes
+from cerebro_elastic.core.decisions.observing import observe
 from cerebro_elastic.core.history.costs import cost, cost_per_second, stays_of
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.run import Plan

@@ -115,7 +115,7 @@ def _left(state: State, plan: Plan) -> _Left | None:
     if live and not all(homes.values()):
         return None
     spread = plan.on_demand or any(len(names) > 1 for names in homes.values())
-    seconds, of_all = all_unit_seconds(state), mean_epoch_seconds(state.epoch_seconds.values())
+    seconds, of_all = all_unit_seconds(state, state.configs), mean_epoch_seconds(state.epoch_seconds.values())
     evaluations = {
         name: evaluation_seconds(state.epoch_seconds.get(name, EpochSeconds()), of_all, unit)
         for name, unit in seconds.items()

@@ -101,15 +101,21 @@ def data_text(usage: Usage) -> str:
 
 
 def communication_costs(
-    visits: Mapping[str, Sequence[Visit]], dataset: int | None, workers: int
+    visits: Mapping[str, Sequence[Visit]],
+    dataset: int | None,
+    workers: int,
+    *,
+    share: float = 1.0,
+    of_configs: float = 1.0,
 ) -> list[CommunicationCost]:
-    """Table 2 for these visits, on ``workers`` nodes. Methods that copy data are left out if the size of the
-    ``dataset`` in bytes is not known."""
+    """Table 2 for these visits, on ``workers`` nodes; they are this ``share`` of the run's, and those of this
+    share ``of_configs``. Methods that copy data are left out if the size of the ``dataset`` in bytes is not
+    known."""
     trained = [v for row in visits.values() for v in row if v.unit.phase is Phase.TRAIN]
-    states = sum(v.output.hopping_bytes for v in trained)
-    final = sum(row[-1].output.hopping_bytes for row in visits.values() if row)
-    exchanges = sum(v.output.hopping_bytes * v.batches for v in trained)
-    epochs = sum(len({v.unit.epoch for v in row}) for row in visits.values())
+    states = sum(v.output.hopping_bytes for v in trained) / share
+    final = sum(row[-1].output.hopping_bytes for row in visits.values() if row) / of_configs
+    exchanges = sum(v.output.hopping_bytes * v.batches for v in trained) / share
+    epochs = sum(len({v.unit.epoch for v in row}) for row in visits.values()) / share
     costs = [CommunicationCost("Model Hopper Parallelism", "k·m·p·|S| + m·|S|", states + final)]
     if dataset is not None:
         costs += [

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cerebro_elastic.core.decisions.decide import observe
+from cerebro_elastic.core.decisions.observing import observe
 from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.history.members import by_config, named, status_of
 from cerebro_elastic.core.model.attempts import Visit

@@ -93,8 +93,6 @@ class RunFolder:
     """The run's key, if its values in the store are signed."""
     spec = _Within(_SPEC)
     """A copy of the run's spec, to read the folder when the store is gone."""
-    project = _Within("project.json")
-    """What the project held when the run was opened, if that was here: ``--reuse`` compares it."""
     history = _Within("history.jsonl")
     """The run's record: a line for each event, with its digest."""
     curves = _Within("metrics.csv")

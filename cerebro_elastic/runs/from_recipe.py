@@ -97,7 +97,7 @@ def _begun_per_node(recipe: Recipe) -> int:
 
 def _makes_batches(data: Data) -> bool:
     """Whether somebody's code makes the batches, which then is worth doing once."""
-    code = (data.dataset, data.datamodule, data.decode, data.augment, data.transform, data.collate)
+    code = (data.dataset, data.datamodule, data.decode, data.transform, data.collate, data.embed)
     return data.workers > 0 or any(code)
 
 

@@ -80,7 +80,7 @@ class Explanation:
     """Whether it was to take over what earlier runs had made."""
     configs: Sequence[ExplainedConfig]
     earlier: Mapping[str, Sequence[str]]
-    """By earlier run of the project: why nothing of it could be taken over, or less than all. A run that is
+    """By earlier run: why nothing of it could be taken over, or less than all. A run that is
     not here had all that was asked for, or nothing that was."""
 
 
@@ -109,8 +109,8 @@ def why_nothing(looked: bool, reusable: Reusable, place: str) -> str:
     if place in reusable.lacking:
         return reusable.lacking[place]
     if reusable.equal:
-        return "no earlier run with the same project, data and versions has trained its hyper-parameters"
+        return "no earlier run with the same code, data and versions has trained its hyper-parameters"
     if reusable.why_not:
         nearest, reasons = reusable.nearest()
         return f"not from run {nearest}: {'; '.join(reasons[:2])}"
-    return "there is no earlier run of this project"
+    return "no earlier run has its recipe in this folder"

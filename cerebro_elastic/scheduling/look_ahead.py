@@ -106,7 +106,13 @@ class Auto(LookAhead):
     """The default: an owner for every unit, and the best of some dry runs of longest-remaining with weights.
 
     Unless progress may be uneven, the rule that keeps it even is tried first.
+
+    Args:
+        decisions: The effort of all dry runs for one moment, at most. A forecast makes less of it.
     """
+
+    def __init__(self, decisions: int = DECISIONS) -> None:
+        self._decisions = decisions
 
     def _rule(self, left: RemainingWork, seed: tuple[int, ...]) -> tuple[DispatchState, Rule]:
         state = present_state(instance_of(left), left)
@@ -115,8 +121,8 @@ class Auto(LookAhead):
             return state, Even()
         weighted = (Longest(*weights) for weights in _weights(left, seed[0]))
         if left.progress is Progress.AFFORDABLE:
-            return state, _best(state, chain([Even()], weighted), worth=WORTH)
-        return state, _best(state, weighted)
+            return state, _best(state, chain([Even()], weighted), worth=WORTH, decisions=self._decisions)
+        return state, _best(state, weighted, decisions=self._decisions)
 
 
 class Target(LookAhead):
@@ -223,8 +229,11 @@ def least_end(state: DispatchState, ends: Sequence[float]) -> float:
     return max(state.least_end(*state.ready(state.time)), *ends, 0.0)
 
 
-def _best(state: DispatchState, rules: Iterator[Rule], worth: float = 0.0) -> Rule:
-    """The rule by which the run can end first, as far as dry runs show; of equals the first.
+def _best(
+    state: DispatchState, rules: Iterator[Rule], worth: float = 0.0, decisions: float = DECISIONS
+) -> Rule:
+    """The rule by which the run can end first, as far as dry runs of at most so many ``decisions`` show; of
+    equals the first.
 
     Other rules than the first must be better than it by the share ``worth``.
     """
@@ -233,7 +242,7 @@ def _best(state: DispatchState, rules: Iterator[Rule], worth: float = 0.0) -> Ru
     unit_seconds, nodes = mean_unit(state), len(state.replicas)
     ahead = WINDOW * unit_seconds / nodes
     best, best_end = next(rules), inf
-    decisions = min(DECISIONS, DECISIONS_PER_SECOND * unit_seconds / nodes)
+    decisions = min(decisions, DECISIONS_PER_SECOND * unit_seconds / nodes)
     rule, tried = best, 0
     while (decisions > 0 or tried < LEAST_RULES) and best_end > least * (1 + 1e-9):
         end, spent = dry_run(state, rule, ahead, best_end)

@@ -51,9 +51,7 @@ def exhausted(budget: Budget, context: SearchContext, criterion: Criterion) -> s
 def too_late(budget: Budget, context: SearchContext, view: ConfigView) -> str | None:
     """The reason why the config's epoch cannot end within the budget's time, even if each of its units began
     at once; ``None`` if it can."""
-    if budget.seconds is budget.until is budget.cost is None:  # it is asked of each config at each decision
-        return None
-    if context.usage.began is None or is_trained(view, context):
+    if not is_timed(budget) or context.usage.began is None or is_trained(view, context):
         return None
     ends, bound = min((end, bound) for bound, end in budget_ends(budget, context).items())
     if ends == math.inf:
@@ -65,6 +63,11 @@ def too_late(budget: Budget, context: SearchContext, view: ConfigView) -> str | 
     return (
         f"{USED_UP}: its epoch takes {needed:.3g} s more, and {max(0.0, left):.3g} s are left until {bound}"
     )
+
+
+def is_timed(budget: Budget) -> bool:
+    """Whether a config's epoch may be ``too_late``."""
+    return not (budget.seconds is budget.until is budget.cost is None)
 
 
 def budget_ends(budget: Budget, context: SearchContext) -> Mapping[str, float]:

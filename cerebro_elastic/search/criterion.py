@@ -70,10 +70,14 @@ class Criterion:
             return f"{self.metric} not finite{f', or not within {outside}' if outside else ''}"
         return f"{self.metric} {-loss if self.mode == 'max' else loss:.4g}"
 
-    def check_logged_at(self, points: Sequence[Point]) -> None:
+    def check_logged_at(self, points: Iterable[Point]) -> None:
         """Raise ``SearchError`` if no point has the metric, and there are points."""
-        logged = {name for point in points for name in point.metrics}
-        if points and self.metric not in logged:
+        logged, any_points = set[str](), False
+        for point in points:
+            if self.metric in point.metrics:
+                return
+            logged, any_points = {*logged, *point.metrics}, True
+        if any_points:
             raise SearchError(
                 f"the search compares configs by {self.metric!r}, which was not logged where it does; "
                 f"{did_you_mean(self.metric, logged)}. Log it, or correct objective.metric or search.metric "

@@ -14,6 +14,7 @@ which results are known.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -26,6 +27,7 @@ from cerebro_elastic.recipes.search import AshaSearch, HyperbandSearch
 from cerebro_elastic.search.criterion import Criterion, Resource, ranked
 from cerebro_elastic.search.procedure import MedianStopping, Procedure, at_rest
 from cerebro_elastic.search.sampling import make_sampler
+from cerebro_elastic.search.standings import Standings, gone
 from cerebro_elastic.system.words import counted
 
 
@@ -56,6 +58,8 @@ class Halving(Procedure):
         self._plan = plan
         self.synchronous = synchronous
         """A rung decides when all configs of its bracket have reached it."""
+        self._standings: dict[int, Standings] = {}
+        """By bracket, where they are asynchronous: they follow from the configs, and are kept for speed."""
         if recipe.data.url is None:
             self.brackets(SearchContext(partitions=recipe.data.partitions, epochs=recipe.epochs))
 
@@ -79,14 +83,19 @@ class Halving(Procedure):
         return {} if len(brackets) == 1 else {"bracket": _number(brackets, len(known))}
 
     def judge(self, context: SearchContext) -> Sequence[Decision]:
-        brackets: dict[int, list[ConfigView]] = {}
-        for view in context.proposed:
-            brackets.setdefault(int(view.origin.get("bracket", 0)), []).append(view)
         plan = self.brackets(context)
+        brackets: dict[int, Sequence[ConfigView]] = {0: context.proposed} if len(plan) == 1 else {}
+        if not brackets:
+            for view in context.proposed:
+                brackets.setdefault(int(view.origin.get("bracket", 0)), []).append(view)
         judged = [
             decision
             for number, members in brackets.items()
-            for decision in self._judged(plan[number % len(plan)], members, context)
+            for decision in (
+                self._judged(plan[number % len(plan)], members, context)
+                if self.synchronous
+                else self._judged_alone(number, plan[number % len(plan)], members, context)
+            )
         ]
         # A config that rests makes room for one that is resumed.
         stops = [decision for decision in judged if isinstance(decision, Stop)]
@@ -95,11 +104,12 @@ class Halving(Procedure):
     def _judged(
         self, bracket: Bracket, members: Sequence[ConfigView], context: SearchContext
     ) -> Iterator[Decision]:
-        """Decisions from the highest rung down: the config that has come furthest is resumed first."""
-        for rung, admitted in reversed(list(self._rungs(bracket, members, context))):
+        """Decisions of a bracket whose rungs wait for their configs; from the highest rung down, so that the
+        config that has come furthest is resumed first."""
+        for rung, awaited in reversed(list(self._rungs(bracket, members, context))):
             points = [point for view in members if (point := self._resource.at(view, rung))]
             self.criterion.check_logged_at(points)
-            best = {other.config for other in self._promoted(members, rung, admitted)}
+            best = {other.config for other in self._promoted(rung, awaited)}
             for view in members:
                 if self._resource.of(view) == rung and at_rest(view):
                     if view.config in best and view.status is Status.STOPPED:
@@ -107,40 +117,51 @@ class Halving(Procedure):
                     elif view.config not in best and view.status is Status.LIVE:
                         yield Stop(view.config, self._reason_to_rest(view, rung, context))
 
+    def _judged_alone(
+        self, number: int, bracket: Bracket, members: Sequence[ConfigView], context: SearchContext
+    ) -> Iterator[Decision]:
+        """``_judged`` where no rung waits for configs: each goes on, or rests, by those that have arrived."""
+        standings = self._standings.get(number)
+        if standings is None or [*standings.rungs] != [*bracket.rungs] or not standings.update(members):
+            standings = self._standings[number] = Standings(self.criterion, self._resource, bracket.rungs)
+            standings.update(members)
+        for at, rung in reversed(standings.rungs.items()):
+            if rung.arrived:
+                points = (self._resource.at(view, at) for view in members)
+                self.criterion.check_logged_at(point for point in points if point is not None)
+            last = rung.worst_promoted(self._factor)
+            for place in sorted(
+                [place for _, place in rung.resting[: bisect_right(rung.resting, last)]]
+                + [place for _, place in rung.arrived[bisect_right(rung.arrived, last) :]]
+            ):
+                view = members[place]
+                if view.status is Status.STOPPED:
+                    yield Resume(view.config, f"among the best at {self._where(at, context)}")
+                else:
+                    yield Stop(view.config, self._reason_to_rest(view, at, context))
+
     def _rungs(
         self, bracket: Bracket, members: Sequence[ConfigView], context: SearchContext
-    ) -> Iterator[tuple[int, Sequence[ConfigView] | None]]:
-        """The rungs, each with the configs that it waits for, or ``None`` if it does not wait."""
-        awaited: Sequence[ConfigView] | None = None
-        if self.synchronous:
-            awaited = (
-                [*members, ConfigView("to come", {})] if self._grows(bracket, members, context) else members
-            )
+    ) -> Iterator[tuple[int, Sequence[ConfigView]]]:
+        """The rungs, each with the configs that it waits for."""
+        grows = self._grows(bracket, members, context)
+        awaited = [*members, ConfigView("to come", {})] if grows else members
         for rung in bracket.rungs:
             yield rung, awaited
-            if awaited is not None:
-                awaited = self._promoted(members, rung, awaited)
+            awaited = self._promoted(rung, awaited)
 
     def _grows(self, bracket: Bracket, members: Sequence[ConfigView], context: SearchContext) -> bool:
         """Whether the bracket gets further configs."""
         if len(members) >= (bracket.size or 0) or self.left(context) <= 0:
             return False
-        any_live = any(view.status is Status.LIVE for view in context.configs)
-        return any_live or self.sample(context.proposed) is not None
+        return bool(context.live) or self.sample(context.proposed) is not None
 
-    def _promoted(
-        self, members: Sequence[ConfigView], rung: int, awaited: Sequence[ConfigView] | None
-    ) -> list[ConfigView]:
+    def _promoted(self, rung: int, awaited: Sequence[ConfigView]) -> list[ConfigView]:
         """The configs that go on from the rung; none while an awaited config can still reach it."""
-        if awaited is None:
-            arrived = [view for view in members if not _gone(view) and self._resource.of(view) >= rung]
-            return self._best(arrived, rung, len(arrived))
-        if any(not _gone(view) and self._resource.of(view) < rung for view in awaited):
+        awaited = [view for view in awaited if not gone(view)]
+        if any(self._resource.of(view) < rung for view in awaited):
             return []
-        return self._best([view for view in awaited if not _gone(view)], rung, len(awaited))
-
-    def _best(self, arrived: Sequence[ConfigView], rung: int, count: int) -> list[ConfigView]:
-        return ranked((self._at(view, rung), view) for view in arrived)[: count // self._factor]
+        return ranked((self._at(view, rung), view) for view in awaited)[: len(awaited) // self._factor]
 
     def _at(self, view: ConfigView, rung: int) -> float:
         point = self._resource.at(view, rung)
@@ -151,11 +172,6 @@ class Halving(Procedure):
 
     def _reason_to_rest(self, view: ConfigView, rung: int, context: SearchContext) -> str:
         return f"rests with {self.criterion.text(self._at(view, rung))} after {self._where(rung, context)}"
-
-
-def _gone(view: ConfigView) -> bool:
-    """Whether the config has failed, which does not judge its point, or was stopped by a person."""
-    return view.status is Status.FAILED or (view.by_hand and view.status is Status.STOPPED)
 
 
 def _number(brackets: Sequence[Bracket], place: int) -> int:

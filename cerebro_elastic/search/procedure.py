@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 
 from cerebro_elastic.core.model.best import epoch_ends
-from cerebro_elastic.core.model.configs import Status
+from cerebro_elastic.core.model.configs import Status, created_by_hand
 from cerebro_elastic.core.model.interfaces import (
     ConfigView,
     Decision,
@@ -26,6 +26,7 @@ from cerebro_elastic.recipes.search import KnownConfig, MedianSearch, SampledSea
 from cerebro_elastic.search.budgets import (
     Room,
     exhausted,
+    is_timed,
     is_trained,
     room_of,
     too_late,
@@ -68,19 +69,18 @@ class Procedure(Search):
         before that each whose epoch cannot end within it."""
         budget = self.recipe.search.budget
         ended, room = exhausted(budget, context, self._overall), self._room_of_budget(context)
-        live = [view for view in context.configs if at_rest(view) and view.status is Status.LIVE]
         stops = []
-        for view in live:
+        may_stop = ended or room.stops or is_timed(budget)
+        for view in filter(at_rest, context.live) if may_stop else ():
             reason = ended or too_late(budget, context, view) or room.stops.get(view.config)
             if reason is not None and not (self._ends_epochs and is_trained(view, context)):
                 stops.append(Stop(view.config, reason))
         if stops or ended:
             return stops
         decisions, units = list[Decision](), room.units
-        views = {view.config: view for view in context.configs}
         for decision in self.judge(context):
             if isinstance(decision, Resume):
-                view = views[decision.config]
+                view = next(view for view in context.configs if view.config == decision.config)
                 needed = units_of_epoch(view, context)
                 if needed > units or too_late(budget, context, view) is not None:
                     continue
@@ -115,9 +115,9 @@ class Procedure(Search):
 
     def _check_logged(self, context: SearchContext) -> None:
         """Raise ``SearchError`` if configs have finished, and none has logged the objective."""
-        finished = [view for view in context.proposed if view.status is Status.FINISHED]
         if not self._eager:
-            self._overall.check_logged_at([point for view in finished for point in epoch_ends(view.curve)])
+            finished = (view for view in context.proposed if view.status is Status.FINISHED)
+            self._overall.check_logged_at(point for view in finished for point in epoch_ends(view.curve))
 
     def room(self, context: SearchContext) -> int:
         """How many more configs may be created now. An eager search creates all: those for which the budget
@@ -146,7 +146,7 @@ class Procedure(Search):
         concurrency = self.recipe.search.concurrency
         if concurrency is None:
             concurrency = self.recipe.limits.configs if self._eager else context.nodes + context.nodes // 2
-        return concurrency - sum(view.status is Status.LIVE for view in context.configs)
+        return concurrency - len(context.live)
 
     def origin(self, known: Sequence[ConfigView], context: SearchContext) -> dict[str, object]:
         """What to record with the config that follows ``known``."""
@@ -233,7 +233,7 @@ class MedianStopping(Procedure):
         self._resource = Resource("epochs")
 
     def judge(self, context: SearchContext) -> Sequence[Decision]:
-        live = [view for view in context.proposed if view.status is Status.LIVE and at_rest(view)]
+        live = [view for view in context.live if at_rest(view) and not created_by_hand(view.origin)]
         due = [view for view in live if self._is_due(view)]
         reasons = ((view, self._reason_to_stop(view, context)) for view in due)
         return [Stop(view.config, reason) for view, reason in reasons if reason is not None]

@@ -206,18 +206,18 @@ class RandomSampler:
         self._holds = constraint_of(recipe)
         self._drawn: dict[str, HParams] = {}
         self._all = False
-        self._before: list[ConfigView] = []
+        self._before: list[HParams] = []
         self._taken: set[str] = set()
         self._order: list[str] = []
         self._passed = 0
 
     def sample(self, known: Sequence[ConfigView]) -> Sample | None:
         self._draw(len(known) + 1)
-        count = len(self._before)
-        if list(known[:count]) != self._before:  # thousands of points are asked for one by one
+        count, points = len(self._before), [view.hparams for view in known]
+        if points[:count] != self._before:  # thousands of points are asked for one by one
             count, self._taken, self._passed = 0, set(), 0
-        self._taken.update(key(view.hparams) for view in known[count:])
-        self._before = list(known)
+        self._taken.update(map(key, points[count:]))
+        self._before = points
         while self._passed < len(self._order) and self._order[self._passed] in self._taken:
             self._passed += 1
         left = self._order[self._passed : self._passed + 1]

@@ -13,7 +13,7 @@ from optuna.storages.journal import BaseJournalBackend, JournalStorage
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
-from cerebro_elastic.core.decisions.decide import seen
+from cerebro_elastic.core.decisions.observing import seen
 from cerebro_elastic.core.history.keys import named_in
 from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.history.view import RunView

@@ -5,6 +5,7 @@ that it takes. ``simulate`` plays a run through; ``redecide`` decides a recorded
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,8 +42,8 @@ class Simulation:
 
     events: Sequence[Event]
     state: State
-    """Its last state. If ``state.outcome`` is ``None`` the run stands still: no node is left, and none
-    joins."""
+    """Its last state. If ``state.outcome`` is ``None`` the run stands still, since no node is left, and none
+    joins; or ``most_units`` have begun."""
     seconds: float
     """From the first visit's begin to the last one's end."""
 
@@ -60,6 +61,7 @@ def simulate(
     lease: float = LEASE_SECONDS,
     start: float = 0.0,
     sizes: UnitSizes = _SIZES,
+    most_units: float = math.inf,
 ) -> Simulation:
     """Play a run through on a virtual clock. The same arguments give the same history.
 
@@ -76,6 +78,7 @@ def simulate(
         lease: The seconds after which a death is noticed.
         start: What the wall clocks show at the beginning: seconds since the epoch.
         sizes: What the record says of checkpoints and units besides.
+        most_units: The run is left when so many units have begun.
 
     Raises:
         ScheduleError: This cannot be simulated.
@@ -98,7 +101,7 @@ def simulate(
     for fault in faults:
         # A node that joins later is like the first one.
         inject(engine, fault, known.get(fault.node, replace(nodes[0], name=fault.node)))
-    engine.run()
+    engine.run(most_units)
     begin = min((v.started for v in engine.visits), default=0.0)
     end = max((v.ended for v in engine.visits), default=0.0)
     return Simulation(engine.events, engine.state, end - begin)

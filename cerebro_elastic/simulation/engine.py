@@ -131,10 +131,10 @@ class Engine:
         self._questions = Questions(policy, plan.seed) if isinstance(policy, Planner) else None
         self._solving = False
 
-    def run(self) -> None:
-        """Play a new run to its end, or until nothing more happens."""
+    def run(self, most_units: float = math.inf) -> None:
+        """Play a new run to its end, or until nothing more happens, or until so many units have begun."""
         self.open()
-        self.play()
+        self.play(most_units)
 
     def open(self) -> None:
         """Begin with a new run."""
@@ -181,9 +181,9 @@ class Engine:
         saving = costs.saving if attempt.unit.phase is Phase.TRAIN else 0.0
         return RunningUnit(attempt, started, 0.0, costs.hop, seconds, saving, batches)
 
-    def play(self) -> None:
-        """Play on to the run's end, or until nothing more happens."""
-        while self._agenda and self.state.outcome is None:
+    def play(self, most_units: float = math.inf) -> None:
+        """Play on to the run's end, or until nothing more happens, or until so many units have begun."""
+        while self._agenda and self.state.outcome is None and len(self.units) < most_units:
             self.now, _, callback = heapq.heappop(self._agenda)
             callback()
             self.settle()

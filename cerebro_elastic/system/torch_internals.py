@@ -22,16 +22,8 @@ OPTIMIZER_IMPORT = "torch._dynamo"
 MODULE_ATTRIBUTES = frozenset(vars(nn.Module())) - {"training"}
 """The attributes that every module has: none of them was set by a user's code."""
 
-_COMPILERS_MARKS = ("_dynamo", "_torchdynamo")
-
 SPARSE_PARTS = ("_indices", "_values")
 """The methods that give the parts of a sparse tensor that is not coalesced."""
-
-
-def made_by_compiler(name: str) -> bool:
-    """Whether ``torch.compile`` has set an attribute of this name, on a module, a function or a tensor. Some
-    hold an ``id``, and some are there only in the process that has compiled."""
-    return name.startswith(_COMPILERS_MARKS)
 
 
 def default_device() -> str | None:

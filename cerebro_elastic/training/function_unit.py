@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -26,11 +26,10 @@ from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.system import process_settings
-from cerebro_elastic.training import job_batches, prefix_content
-from cerebro_elastic.training.frozen_prefix import FrozenPrefix
+from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.generators import rng
 from cerebro_elastic.training.metrics import EpochMeans, not_finite
-from cerebro_elastic.training.objects.object_graph import graph_of_parts
+from cerebro_elastic.training.objects.model_graph import graph_of_parts
 from cerebro_elastic.training.objects.tensor_kinds import cloned, own_attributes
 from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.parallel.base import (
@@ -54,8 +53,7 @@ from cerebro_elastic.training.passes import (
     unweighted,
     weighted,
 )
-from cerebro_elastic.training.rebuild import rebuild
-from cerebro_elastic.training.structure import ModelStructure, without_uninitialized
+from cerebro_elastic.training.structure import ModelStructure, rebuild, without_uninitialized
 from cerebro_elastic.training.task import Observe, Stopped, TaskState, UnitJob
 from cerebro_elastic.training.test_metrics import measured_alone, row_by_row
 from cerebro_elastic.training.user_functions import UserFunctions, step_scheduler
@@ -82,14 +80,10 @@ def begun(
 ) -> Iterator[FunctionUnit]:
     """The unit of ``job``, set up. After the block the random generators, the process's settings and the
     user's files are as before."""
-    if refusal := prefix_content.refusal_of(section.frozen_prefix, job.strategy):
-        raise TaskError(refusal)
     parallelism = make_parallelism(job.strategy.parallelism, job.strategy.options)
     with user.files.borrowed(), process_settings.borrowed(), rng.borrowed(torch.device(job.device)):
         try:
-            unit = FunctionUnit(section, user, job, parallelism, observe)
-            with unit.prefix_attached():
-                yield unit
+            yield FunctionUnit(section, user, job, parallelism, observe)
         finally:
             parallelism.close()
 
@@ -112,12 +106,6 @@ class FunctionUnit:
         self._job = job
         self._device = torch.device(job.device)
         self._parallelism = parallelism
-        self._prefix: FrozenPrefix | None = None
-        if section.frozen_prefix is not None:
-            self._prefix = FrozenPrefix(
-                section.frozen_prefix, self._as_prepared, user.input_arguments(job.hparams)
-            )
-            self._job = replace(job, learns_rows=self._prefix)
         self._trained: tuple[str, ...] = ()
         self._pending: set[str] = set()
         """The parameters whose gradients have come since the optimizer's last step."""
@@ -179,13 +167,9 @@ class FunctionUnit:
         if callable(mode):
             mode()
 
-    def prefix_attached(self) -> AbstractContextManager[None]:
-        """Within the block, which is the unit, the frozen prefix returns features, if the model has one."""
-        return nullcontext() if self._prefix is None else self._prefix.attached(lambda: self._model)
-
     def take_up(self, job: UnitJob) -> None:
         """Continue with the next unit of the config in the same model, as one ordinary fit does."""
-        self._job = replace(job, learns_rows=self._prefix)
+        self._job = job
         if not job.visited:
             self.progress = Progress(step=self.progress.step)
 
@@ -447,14 +431,7 @@ class FunctionUnit:
 
     def _prepared(self, batches: Iterable[Any]) -> Iterator[Any]:
         for batch in self._user.prepared(self._shown(batches), self._job.hparams):
-            placed = self._placed(batch)
-            if self._prefix is not None:
-                self._prefix.change(placed)
-            yield placed
-
-    def _as_prepared(self, batch: Any) -> Any:
-        (prepared,) = self._user.prepared([batch], self._job.hparams)
-        return self._placed(prepared)
+            yield self._placed(batch)
 
     def _placed(self, batch: Any) -> Any:
         """The batch on the unit's device."""

@@ -22,7 +22,7 @@ from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.training import job_batches, prefix_content
+from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.function_unit import FunctionUnit, begun
 from cerebro_elastic.training.parallel.base import Parts, make_parallelism
 from cerebro_elastic.training.passes import check_per_row, refused_by
@@ -52,16 +52,12 @@ class FunctionTask(Observed):
 
     def check(self, hparams: HParams) -> None:
         self._user.takers.check(hparams)
-        if (path := self._section.frozen_prefix) is not None and (parts := self._hollow(hparams)) is not None:
-            prefix_content.part_of(parts.model, path)
 
     def takes(self, name: str) -> bool:
         return self._user.takers.takes(name)
 
     def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
         """Checked with a model without values, if ``model_fn`` can make one."""
-        if refusal := prefix_content.refusal_of(self._section.frozen_prefix, strategy):
-            return refusal
         parallelism = make_parallelism(strategy.parallelism, strategy.options)
         parts = self._hollow(hparams)
         return None if parts is None else parallelism.refusal(parts, strategy.ranks)

@@ -10,6 +10,15 @@ _OF_PROCESS = frozenset({"_original_object_hash"})
 ``GenerationConfig`` of transformers."""
 
 
+_COMPILERS_MARKS = ("_dynamo", "_torchdynamo")
+
+
+def made_by_compiler(name: str) -> bool:
+    """Whether ``torch.compile`` has set an attribute of this name, on a module, a function or a tensor. Some
+    hold an ``id``, and some are there only in the process that has compiled."""
+    return name.startswith(_COMPILERS_MARKS)
+
+
 def attributes_of(value: object) -> dict[str, Any]:
     """The attributes of an instance, by name; not those that hold in this process only."""
     kept = {n: item for n, item in getattr(value, "__dict__", {}).items() if n not in _OF_PROCESS}

@@ -99,6 +99,7 @@ def training_batches(job: UnitJob, part: BatchPart = whole) -> Iterator[Any]:
         epoch=job.unit.epoch,
         made=job.made,
         use=job.data_use,
+        beat=job.beat,
     )
     with closing(job.data_use.timed(made)) as loaded:
         for done in range(job.skip, unit_batches(job)):
@@ -107,9 +108,6 @@ def training_batches(job: UnitJob, part: BatchPart = whole) -> Iterator[Any]:
             batch = next(loaded)
             job.beat()
             job.watch(batch)
-            if job.learns_rows is not None:
-                rows = order[done * loader.batch_size : (done + 1) * loader.batch_size]
-                job.learns_rows.next(job, job.partition, loader, rows[part(len(rows))], batch)
             yield batch
 
 
@@ -148,15 +146,13 @@ def natural_batches(job: UnitJob, partitions: Iterable[Partition], part: BatchPa
             epoch=job.unit.epoch,
             made=job.made,
             use=job.data_use,
+            beat=job.beat,
         )
-        for number, batch in enumerate(job.data_use.timed(made)):
+        for batch in job.data_use.timed(made):
             if done and job.unit.phase is Phase.EVALUATE and job.stop(done):
                 raise Stopped(done)
             job.beat()
             job.watch(batch)
-            if job.learns_rows is not None:
-                rows = order[number * loader.batch_size : (number + 1) * loader.batch_size]
-                job.learns_rows.next(job, partition, loader, rows[part(len(rows))], batch)
             yield batch
             done += 1
 
@@ -166,7 +162,7 @@ def validation_row(job: UnitJob, partitions: Sequence[Partition], number: int) -
     starts = [0, *accumulate(partition.rows for partition in partitions)]
     at = bisect_right(starts, number) - 1
     loader = validation_settings(job).of_phase(training=False, epoch=job.unit.epoch)
-    alone = replace(loader, batch_size=1, collate=itemgetter(0), transform=None, workers=0)
+    alone = replace(loader, batch_size=1, collate=itemgetter(0), transform=None, embed=None, workers=0)
     return next(job.batches(partitions[at], np.array([number - starts[at]]), alone))
 
 

@@ -1,23 +1,26 @@
 """What a model consists of, and how training has changed that.
 
-Every unit builds its model anew, while an ordinary fit keeps one model. During that, lazy layers become real
-ones, parameters are pruned or frozen, buffers get another shape or type. A unit compares the structure of its
-model at the end with that at the beginning. The difference hops; ``rebuild`` applies it to the next unit's
-model before that gets its values. Parameters that come are refused, and so are layers of a user's with
-parameters.
+Every unit builds its model again, while an ordinary fit keeps one model. During that, lazy layers become real
+ones, parameters are pruned or frozen, buffers get another shape or type, and torchmetrics' ``MetricTracker``
+copies metrics. A unit compares the structure of its model at the end with that at the beginning. The
+difference hops; ``rebuild`` applies it to the next unit's model before that gets its values. All else is
+refused: parameters that come, go or are replaced, layers and hooks that come or go.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import torch
 from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
-from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils import prune
 from torch.optim import Optimizer
 
-from cerebro_elastic.errors import TaskError
+from cerebro_elastic.errors import CheckpointError, TaskError
 from cerebro_elastic.system.torch_internals import (
     buffers_of,
     modules_of,
@@ -28,50 +31,45 @@ from cerebro_elastic.training._torch_internals import (
     CALL_HOOK_TABLES,
     OPTIMIZER_HOOK_TABLES,
     PARAMETER_HOOK_TABLES,
+    finalize_lazy_module,
     hooks_of,
     is_lazy_hook,
     pruned_name,
 )
 from cerebro_elastic.training.objects.kinds import name_of
-from cerebro_elastic.training.parallel.optimizer_state import group_names
+from cerebro_elastic.training.objects.tensor_kinds import set_trained, trained_names
+from cerebro_elastic.training.parallel.optimizer_state import group_names, regroup
 
-TensorOutline: TypeAlias = tuple[Any, ...]
-"""A tensor: its kind (``parameter``, ``buffer``, or ``hidden`` for a buffer that the state dict leaves out),
-dtype and shape. A tied tensor has kind and its name elsewhere in the model; an uninitialized one kind,
-``lazy`` and ``None``; ``None`` has its kind alone."""
-
-LAZY = "lazy"
-PRUNED = "pruned:"
+TensorOutline: TypeAlias = tuple[Any, ...] | None
+"""A tensor: dtype and shape. A tied one has its name elsewhere in the model, a lazy one ``()``."""
 
 
 class ModuleOutline(NamedTuple):
     kind: str
     """The full name of its class."""
-    modules: tuple[tuple[str, str | None], ...]
+    modules: dict[str, str | None]
     """The modules right inside it: by name, the path at which each is first met."""
-    tensors: tuple[tuple[str, TensorOutline], ...]
-    """Its own tensors, by name."""
-    hooks: tuple[str, ...]
-    """Labels of its hooks."""
-
-
-ModelOutline: TypeAlias = Mapping[str, ModuleOutline]
-"""The modules by their paths, outer ones first."""
-
-ModuleChange: TypeAlias = Mapping[str, Any]
-"""A module's outlines ``was`` and ``now`` (``None``: it was or is not there), and for a new one the path of
-the module that it is ``like``."""
+    parameters: dict[str, TensorOutline]
+    """Its own, by name; a pruned one by the name that it had before."""
+    buffers: dict[str, TensorOutline]
+    """Its own, by name."""
+    hidden: list[str]
+    """The buffers that the state dict leaves out."""
+    pruned: list[str]
+    """The parameters that are pruned."""
+    hooks: list[str]
+    """Labels of its hooks besides those of pruned and lazy modules."""
 
 
 class ModelStructure:
     """The structure of ``model`` and the parameter groups of its ``optimizers`` as they are built."""
 
     def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
-        self.outline = outline(model)
+        self._outline = _outline(model)
         self.groups = [group_names(optimizer, model) for optimizer in optimizers]
-        self._trained = _trained(model)
+        self._trained = trained_names(model)
         self._kinds = [type(optimizer) for optimizer in optimizers]
-        self._hooks = [_hooks_of_optimizer(optimizer) for optimizer in optimizers]
+        self._hooks = [_labels(optimizer, OPTIMIZER_HOOK_TABLES) for optimizer in optimizers]
 
     def changes(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Any]:
         """What training has changed: nothing, as a rule.
@@ -85,9 +83,9 @@ class ModelStructure:
                 f"{_kinds(map(type, optimizers))} now: keep them, and change their groups of parameters"
             )
         for optimizer, before in zip(optimizers, self._hooks, strict=True):
-            _compare_hooks(type(optimizer).__name__, before, _hooks_of_optimizer(optimizer))
-        now = outline(model)
-        parts = {"parts": self._parts(model, now)} if now != self.outline else {}
+            _compare_hooks(type(optimizer).__name__, before, _labels(optimizer, OPTIMIZER_HOOK_TABLES))
+        now = _outline(model)
+        parts = {"parts": self._parts(model, now)} if now != self._outline else {}
         return {**parts, **self._trained_and_groups(model, optimizers)}
 
     def refrozen(
@@ -99,85 +97,101 @@ class ModelStructure:
         return {**parts, **self._trained_and_groups(model, optimizers)}
 
     def _trained_and_groups(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Any]:
-        trained, groups = _trained(model), [group_names(optimizer, model) for optimizer in optimizers]
+        trained, groups = trained_names(model), [group_names(optimizer, model) for optimizer in optimizers]
         return {
             **({"trained": trained} if trained != self._trained else {}),
             **({"groups": self.groups} if groups != self.groups else {}),
         }
 
-    def _parts(self, model: nn.Module, now: ModelOutline) -> dict[str, ModuleChange]:
-        parts: dict[str, ModuleChange] = {}
+    def _parts(self, model: nn.Module, now: Mapping[str, ModuleOutline]) -> dict[str, dict[str, Any]]:
         modules = dict(model.named_modules())
-        built = {path: modules[path] for path, part in self.outline.items() if now.get(path) == part}
-        for path in {**self.outline, **now}:
-            was, is_now = self.outline.get(path), now.get(path)
+        parts: dict[str, dict[str, Any]] = {}
+        for path in {**self._outline, **now}:
+            was, is_now = self._outline.get(path), now.get(path)
             if was == is_now:
                 continue
-            like = _like(modules[path], built) if was is None else None
-            if like is None and is_now is not None and not (was and _is_as_built(was, is_now)):
+            like = path if was is not None else self._like(path, modules)
+            if like is None or is_now is None or not _is_as_built(was or is_now, is_now):
                 raise TaskError(
-                    f"{where(model, path)}: layers or parameters have come, gone or been replaced during "
+                    f"{_where(model, path)}: layers or parameters have come, gone or been replaced during "
                     "training, which the next unit's model would lack: make them all in the constructor, and "
                     "freeze or skip those that are not used yet"
                 )
-            if was is not None and is_now is not None:
-                _check_hooks(model, path, was, is_now)
-            parts[path] = {"was": was and tuple(was), "now": is_now and tuple(is_now), "like": like}
+            before = was or self._outline[like]
+            _compare_hooks(_where(model, path), before.hooks, is_now.hooks)
+            parts[path] = {
+                "like": like,
+                "modules": is_now.modules,
+                "real": {n: spec for n, spec in is_now.parameters.items() if before.parameters[n] == ()},
+                "pruned": [name for name in is_now.pruned if name not in before.pruned],
+                "buffers": is_now.buffers,
+                "hidden": is_now.hidden,
+            }
         return parts
 
-
-def _like(new: nn.Module, built: Mapping[str, nn.Module]) -> str | None:
-    """The path of a module of the class of ``new``, a layer of torch's or one without parameters:
-    torchmetrics' ``MetricTracker`` copies a metric in each epoch. A copy of that one gets the attributes of
-    ``new``. ``None`` if there is none."""
-    plain = type(new).__module__.startswith("torch.nn.") or next(new.parameters(), None) is None
-    if not plain or any(hooks_of(new, table) for table in CALL_HOOK_TABLES):
-        return None
-    return next((path for path, other in built.items() if type(other) is type(new)), None)
-
-
-def _is_as_built(was: ModuleOutline, now: ModuleOutline) -> bool:
-    """Whether a module has the parameters that its constructor made: they may be frozen, pruned, of another
-    shape, or no longer lazy. Buffers may come and go."""
-    same = was.kind == now.kind or (LAZY in was.hooks and LAZY not in now.hooks)
-    return same and _parameters_in(was) == _parameters_in(now)
-
-
-def _parameters_in(part: ModuleOutline) -> set[tuple[str, str]]:
-    """Their names, with those of parameters that are tied to others. A pruned one counts as what it was."""
-    pruned = {f"{hook.removeprefix(PRUNED)}_orig" for hook in part.hooks if hook.startswith(PRUNED)}
-    return {
-        (name.removesuffix("_orig") if name in pruned else name, spec[1] if len(spec) == 2 else "")
-        for name, spec in part.tensors
-        if spec[0] == "parameter" and len(spec) > 1
-    }
+    def _like(self, path: str, modules: Mapping[str, nn.Module]) -> str | None:
+        """The path of a module that was built and can be copied for the new one at ``path``: it is of the
+        same class and has no parameters. ``None`` if there is none."""
+        new = modules[path]
+        paths = [name for name, _ in new.named_modules()]
+        if next(new.parameters(), None) is not None:
+            return None
+        return next(
+            (
+                built
+                for built in self._outline.keys() & modules.keys()
+                if type(modules[built]) is type(new)
+                and [name for name, _ in modules[built].named_modules()] == paths
+            ),
+            None,
+        )
 
 
-def outline(model: nn.Module) -> dict[str, ModuleOutline]:
-    parts: dict[str, ModuleOutline] = {}
-    paths: dict[nn.Module, str] = {}
-    tensors: dict[int, str] = {}
-    for path, part in model.named_modules():
-        paths[part] = path
-        hidden = non_persistent_buffers_of(part)
-        specs = [
-            (name, _spec("parameter", path, name, own, tensors)) for name, own in parameters_of(part).items()
-        ]
-        specs += [
-            (name, _spec("hidden" if name in hidden else "buffer", path, name, own, tensors))
-            for name, own in buffers_of(part).items()
-        ]
-        parts[path] = ModuleOutline(name_of(type(part)), (), tuple(specs), _hooks(part))
-    for part, path in paths.items():
-        if inside := modules_of(part):
-            modules = tuple((name, None if m is None else paths[m]) for name, m in inside.items())
-            parts[path] = parts[path]._replace(modules=modules)
-    return parts
+def rebuild(
+    model: nn.Module,
+    optimizers: Sequence[Optimizer],
+    built: ModelStructure,
+    changes: Mapping[str, Any],
+    named: Sequence[Mapping[str, Any]],
+) -> None:
+    """Change the structure of a model; its values are to be loaded afterwards.
+
+    Args:
+        model: The model, as it was built.
+        optimizers: Its optimizers, as they were built.
+        built: The structure of both.
+        changes: What ``ModelStructure.changes`` returned.
+        named: The states of the optimizers by parameter names.
+
+    Raises:
+        CheckpointError: The changes belong to a model that was built differently.
+    """
+    try:
+        _rebuild_parts(model, changes.get("parts", {}))
+    except (AttributeError, KeyError) as exc:
+        raise CheckpointError(
+            f"the checkpoint does not fit {type(model).__name__} ({exc}): build the same model in every "
+            "unit, from hyper-parameters alone"
+        ) from exc
+    finalize_lazy_modules(model)
+    if "trained" in changes:
+        set_trained(model, changes["trained"])
+    if "groups" in changes:
+        if changes["groups"] != built.groups:
+            raise CheckpointError(
+                "the checkpoint was made by a model with the optimizers' groups of parameters "
+                f"{changes['groups']}, here they are {built.groups}: build the same model in every unit, "
+                "from hyper-parameters alone"
+            )
+        for optimizer, state in zip(optimizers, named, strict=True):
+            regroup(optimizer, model, state)
 
 
-def _trained(model: nn.Module) -> list[str]:
-    """The names of the parameters that are not frozen."""
-    return [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+def finalize_lazy_modules(model: nn.Module) -> None:
+    """Do to the lazy modules of ``model`` that have values what their first batch would do."""
+    for module in model.modules():
+        if isinstance(module, LazyModuleMixin):
+            finalize_lazy_module(module)
 
 
 def without_uninitialized(state: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -192,43 +206,112 @@ def without_uninitialized(state: Mapping[str, Any]) -> Mapping[str, Any]:
     return kept
 
 
-def _spec(kind: str, path: str, name: str, tensor: Tensor | None, seen: dict[int, str]) -> TensorOutline:
+def _rebuild_parts(model: nn.Module, parts: Mapping[str, Mapping[str, Any]]) -> None:
+    modules = dict(model.named_modules())
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    for path, part in parts.items():
+        if path not in modules:
+            new = copy.deepcopy(modules[part["like"]])
+            modules |= {f"{path}.{inner}".rstrip("."): each for inner, each in new.named_modules()}
+    for path, part in parts.items():
+        module = modules[path]
+        _refill(
+            modules_of(module),
+            {name: at if at is None else modules[at] for name, at in part["modules"].items()},
+        )
+        for name, (dtype, shape) in part["real"].items():
+            parameter: Any = module.get_parameter(name)
+            parameter.materialize(shape, dtype=dtype)
+        for name in part["pruned"]:
+            mask = torch.ones_like(getattr(module, name))
+            prune.custom_from_mask(module, name, mask)  # type: ignore[no-untyped-call]
+        own = buffers_of(module)
+        _refill(own, {name: _buffer(own.get(name), spec, device) for name, spec in part["buffers"].items()})
+        non_persistent_buffers_of(module).clear()
+        non_persistent_buffers_of(module).update(part["hidden"])
+
+
+def _buffer(own: Any, spec: TensorOutline, device: torch.device) -> Tensor | None:
+    """The buffer ``own`` if it is as ``spec`` says, or else one that is to get its values."""
+    if spec is None:
+        return None
+    if len(spec) < 2:  # tied or lazy
+        return own
+    dtype, shape = spec
+    if own is not None and is_lazy(own):
+        own.materialize(shape, dtype=dtype)
+    same = own is not None and (own.dtype, tuple(own.shape)) == spec
+    return own if same else torch.empty(shape, dtype=dtype, device=device)
+
+
+def _refill(table: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """In place, for others may refer to the table."""
+    table.clear()
+    table.update(values)
+
+
+def _is_as_built(was: ModuleOutline, now: ModuleOutline) -> bool:
+    """Whether a module has the parameters that its constructor made: they may be pruned, or no longer lazy.
+    Buffers may come and go."""
+    was_lazy = () in was.parameters.values() or () in was.buffers.values()
+    same = all(
+        name in now.parameters and spec in ((), now.parameters[name]) for name, spec in was.parameters.items()
+    )
+    pruned = set(was.pruned) <= set(now.pruned)
+    return (
+        (was.kind == now.kind or was_lazy) and same and pruned and len(was.parameters) == len(now.parameters)
+    )
+
+
+def _outline(model: nn.Module) -> dict[str, ModuleOutline]:
+    parts: dict[str, ModuleOutline] = {}
+    tensors: dict[int, str] = {}
+    paths = {part: path for path, part in model.named_modules()}
+    for part, path in paths.items():
+        pruned = _pruned(part)
+        names = {f"{name}_orig": name for name in pruned}
+        parts[path] = ModuleOutline(
+            name_of(type(part)),
+            {name: None if inner is None else paths[inner] for name, inner in modules_of(part).items()},
+            {names.get(n, n): _spec(f"{path}.{n}", own, tensors) for n, own in parameters_of(part).items()},
+            {name: _spec(f"{path}.{name}", own, tensors) for name, own in buffers_of(part).items()},
+            sorted(non_persistent_buffers_of(part)),
+            pruned,
+            _labels(part, CALL_HOOK_TABLES) + _labels_of_parameters(part),
+        )
+    return parts
+
+
+def _spec(name: str, tensor: Tensor | None, seen: dict[int, str]) -> TensorOutline:
     if tensor is None:
-        return (kind,)
-    full = f"{path}.{name}" if path else name
-    if (first := seen.setdefault(id(tensor), full)) != full:
-        return kind, first
-    if is_lazy(tensor):
-        return kind, LAZY, None
-    return kind, tensor.dtype, tuple(tensor.shape)
+        return None
+    if (first := seen.setdefault(id(tensor), name)) != name:
+        return (first,)
+    return () if is_lazy(tensor) else (tensor.dtype, tuple(tensor.shape))
 
 
-def _hooks(part: nn.Module) -> tuple[str, ...]:
-    own = [_label(hook) for table in CALL_HOOK_TABLES for hook in hooks_of(part, table).values()]
-    of_parameters = [
-        f"{_label(hook)} of {name}"
+def _pruned(part: nn.Module) -> list[str]:
+    hooks = hooks_of(part, CALL_HOOK_TABLES[0]).values()
+    return [pruned_name(hook) for hook in hooks if isinstance(hook, prune.BasePruningMethod)]
+
+
+def _labels(owner: nn.Module | Tensor | Optimizer, tables: Iterable[str]) -> list[str]:
+    hooks = [hook for table in tables for hook in hooks_of(owner, table).values()]
+    labels = [
+        getattr(hook, "__qualname__", type(hook).__qualname__)
+        for hook in hooks
+        if not isinstance(hook, prune.BasePruningMethod)
+    ]
+    return [label for label in labels if not is_lazy_hook(label)]
+
+
+def _labels_of_parameters(part: nn.Module) -> list[str]:
+    return [
+        f"{label} of {name}"
         for name, parameter in parameters_of(part).items()
         if parameter is not None
-        for table in PARAMETER_HOOK_TABLES
-        for hook in hooks_of(parameter, table).values()
+        for label in _labels(parameter, PARAMETER_HOOK_TABLES)
     ]
-    return (*own, *of_parameters)
-
-
-def _label(hook: Any) -> str:
-    if isinstance(hook, BasePruningMethod):
-        return f"{PRUNED}{pruned_name(hook)}"
-    name = getattr(hook, "__qualname__", type(hook).__qualname__)
-    return LAZY if is_lazy_hook(name) else str(name)
-
-
-def _hooks_of_optimizer(optimizer: Optimizer) -> list[str]:
-    return [_label(hook) for table in OPTIMIZER_HOOK_TABLES for hook in hooks_of(optimizer, table).values()]
-
-
-def _check_hooks(model: nn.Module, path: str, was: ModuleOutline, now: ModuleOutline) -> None:
-    before, after = ([hook for hook in part.hooks if not _is_known(hook)] for part in (was, now))
-    _compare_hooks(where(model, path), before, after)
 
 
 def _compare_hooks(owner: str, before: Sequence[str], after: Sequence[str]) -> None:
@@ -242,11 +325,7 @@ def _compare_hooks(owner: str, before: Sequence[str], after: Sequence[str]) -> N
         )
 
 
-def _is_known(hook: str) -> bool:
-    return hook == LAZY or hook.startswith(PRUNED)
-
-
-def where(model: nn.Module, path: str) -> str:
+def _where(model: nn.Module, path: str) -> str:
     """A module as its user calls it."""
     return f"{type(model).__name__}.{path}" if path else type(model).__name__
 

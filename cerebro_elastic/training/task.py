@@ -24,7 +24,6 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 from cerebro_elastic.checkpoint import Still
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
-from cerebro_elastic.data.ragged import Index
 from cerebro_elastic.data.reading.batches import batches
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_once import DataUse, MadeBatches
@@ -67,18 +66,6 @@ def never(_done: int) -> bool:
 
 MakesBatches: TypeAlias = Callable[..., Generator[Any, None, None]]
 """As ``data/reading/batches.py:batches``."""
-
-
-class LearnsRows(Protocol):
-    """Learns which rows the batches of a job have."""
-
-    def next(
-        self, job: UnitJob, partition: Partition, loader: LoaderSettings, rows: Index, batch: Any
-    ) -> None:
-        """The next batch has these ``rows`` of the partition. Called before it is trained."""
-
-    def rest(self) -> None:
-        """The batches from here on are of no partition."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +129,6 @@ class UnitJob:
     """The batches that the host's ranks share; ``None``: this rank makes all of its own."""
     data_use: DataUse = field(default_factory=DataUse)
     """Counts the batches that were made and taken."""
-    learns_rows: LearnsRows | None = None
-    """What of the task learns which rows each batch has (``training/frozen_prefix.py``)."""
     memory_limit_bytes: int | None = None
     """How many bytes the unit may take on a rank; ``None``: not limited. It is set for a profile. A task that
     sees before the first batch that it needs more, or that the strategy cannot train the config, raises

@@ -205,7 +205,8 @@ class UnitRunner:
             beat=beat,
             stop=stop,
             memory_limit_bytes=memory_limit_bytes,
-            made=None if unit.phase is Phase.PROFILE else self._made,
+            # A profile times how batches are made; embedded rows come before, and may be kept.
+            made=None if unit.phase is Phase.PROFILE and self._loader.embed is None else self._made,
         )
 
     def _validation(self, config: Config, unit: Unit, beat: Callable[[], None]) -> list[Partition]:
@@ -293,6 +294,7 @@ def loader_settings(recipe: Recipe, lengths: Mapping[str, int] | None = None) ->
     settings |= {
         "transform": imported(data.transform),
         "collate": imported(data.collate),
+        "embed": imported(data.embed),
         "decode": {column: imported(reference) for column, reference in data.decode.items()},
         "augment": {column: imported(reference) for column, reference in data.augment.items()},
         "dataset": dataset_factory(recipe, lengths),

@@ -95,14 +95,10 @@ class UserFunctions:
 
     def prepared(self, batches: Iterable[Any], hparams: HParams) -> Iterator[Any]:
         """Apply ``input_fn``, if there is one, to batches of the loader."""
-        function, chosen = self._input_fn, self.input_arguments(hparams)
+        function = self._input_fn
+        chosen = arguments.select(function, self._all(hparams)) if function else {}
         for batch in batches:
             yield function(batch, **chosen) if function else batch
-
-    def input_arguments(self, hparams: HParams) -> dict[str, Any]:
-        """The arguments of ``input_fn`` besides the batch."""
-        function = self._input_fn
-        return arguments.select(function, self._all(hparams)) if function else {}
 
     def call(
         self, function: Callable[..., Any], hparams: HParams, context: Mapping[str, Any]

@@ -8,16 +8,15 @@ of libraries, iterators and large arrays are not looked into. Nothing here impor
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import random
 import sys
 import types
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
-from operator import attrgetter, is_
+from functools import partial
+from operator import is_
 from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -28,8 +27,10 @@ from cerebro_elastic.data.user_state import in_cell
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.registry import is_library, is_users, lies_in, users_paths, users_places
 from cerebro_elastic.training.equality import values_equal
-from cerebro_elastic.training.generators import numpy_state, set_numpy_state
 from cerebro_elastic.training.instances import attributes_of, set_attributes
+from cerebro_elastic.training.objects.container_kinds import fill_dict, fill_list
+from cerebro_elastic.training.objects.kinds import Kind, torchs
+from cerebro_elastic.training.objects.value_kinds import GENERATORS
 from cerebro_elastic.training.spoiled import spoil
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic)
@@ -214,18 +215,6 @@ def _same(one: Any, other: Any) -> bool:
     return one is other or (isinstance(one, _PLAIN) and values_equal(one, other))
 
 
-def _put_dict(value: Any, content: Mapping[Any, Any]) -> None:
-    base: Any = OrderedDict if isinstance(value, OrderedDict) else dict
-    base.clear(value)
-    for key, item in content.items():
-        base.__setitem__(value, key, item)
-
-
-def _put_list(value: Any, content: Iterable[Any]) -> None:
-    value.clear()
-    value.extend(content)
-
-
 def _put_set(value: set[Any], content: set[Any]) -> None:
     value.clear()
     value.update(content)
@@ -270,18 +259,12 @@ def _put_array(array: Any, content: Any) -> None:
         array[...] = np.array(content, array.dtype).reshape(array.shape) if array.dtype.hasobject else content
 
 
-def _torchs(name: str) -> Callable[[Any], bool]:
-    """Whether a value is of this type of torch, if torch is imported."""
-
-    def fits(value: Any) -> bool:
-        torch = sys.modules.get("torch")
-        return torch is not None and isinstance(value, attrgetter(name)(torch))
-
-    return fits
-
-
 def _is_users_object(value: Any) -> bool:
     return is_users(type(value)) or isinstance(value, types.SimpleNamespace)
+
+
+def _is_of(kind: Kind, value: Any) -> bool:
+    return kind.matches(type(value))
 
 
 def _tensor(tensor: Any) -> Any:
@@ -290,25 +273,28 @@ def _tensor(tensor: Any) -> Any:
 
 
 _ROWS = (
-    _Row(lambda v: isinstance(v, dict), lambda v: dict(v), _put_dict),
-    _Row(lambda v: isinstance(v, list | deque), list, _put_list),
+    _Row(lambda v: isinstance(v, dict), lambda v: dict(v), fill_dict),
+    _Row(lambda v: isinstance(v, list | deque), list, fill_list),
     _Row(lambda v: isinstance(v, set), set, _put_set),
     _Row(lambda v: isinstance(v, tuple | frozenset), list),
     _Row(lambda v: isinstance(v, np.ndarray), _array, _put_array, refers=False),
-    _Row(_torchs("Tensor"), _tensor, lambda v, held: v.detach().copy_(held), refers=False),
-    _Row(lambda v: isinstance(v, random.Random), random.Random.getstate, random.Random.setstate, False),
     _Row(
-        lambda v: isinstance(v, np.random.RandomState),
-        lambda v: v.get_state(legacy=False),
-        np.random.RandomState.set_state,
+        lambda v: isinstance(v, torchs("Tensor")),
+        _tensor,
+        lambda v, held: v.detach().copy_(held),
         refers=False,
     ),
-    _Row(lambda v: isinstance(v, np.random.Generator), numpy_state, set_numpy_state, refers=False),
-    _Row(_torchs("Generator"), lambda v: v.get_state(), lambda v, state: v.set_state(state), refers=False),
+    *(_Row(partial(_is_of, kind), kind.parts, kind.put, refers=False) for kind in GENERATORS),
+    _Row(
+        lambda v: isinstance(v, torchs("Generator")),
+        lambda v: v.get_state(),
+        lambda v, state: v.set_state(state),
+        refers=False,
+    ),
     _Row(lambda v: isinstance(v, FunctionType) and is_users(v), _of_function, _put_function),
     _Row(lambda v: isinstance(v, MethodType), lambda v: [v.__func__, v.__self__]),
-    _Row(lambda v: isinstance(v, functools.partial), lambda v: [v.func, v.args, v.keywords]),
-    _Row(_torchs("nn.Module"), attributes_of, set_attributes),
+    _Row(lambda v: isinstance(v, partial), lambda v: [v.func, v.args, v.keywords]),
+    _Row(lambda v: isinstance(v, torchs("nn.Module")), attributes_of, set_attributes),
     _Row(lambda v: not isinstance(v, type) and _is_users_object(v), attributes_of, set_attributes),
     _Row(lambda v: isinstance(getattr(v, "variables", None), list), lambda v: list(v.variables)),
     _Row(lambda v: hasattr(type(v), "__array__"), _array, refers=False),
@@ -339,7 +325,7 @@ class _Digest:
             self._say(id(value))
         elif isinstance(content, set):
             self._say(sorted(map(repr, content)))
-        elif _torchs("Tensor")(content):
+        elif isinstance(content, torchs("Tensor")):
             self._say((content.dtype, content.shape, content.cpu().reshape(-1).tolist()))
         elif isinstance(content, np.ndarray):
             self._say((content.dtype, content.shape))

@@ -13,11 +13,11 @@ from keras import config
 
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.tasks import (
-    ObjectDecoder,
-    ObjectEncoder,
     is_users,
+    made_again,
     object_digest,
     process_settings,
+    tree_of,
 )
 from cerebro_keras._keras_internals import (
     GRAPH,
@@ -40,10 +40,6 @@ SETTINGS = (
 """Keras' settings of the process. The policy of dtypes is the session's, which each model begins anew."""
 
 
-_LIBRARIES = ("numpy.random.", "collections", "random")
-"""Attributes may hold objects of these libraries, besides the user's."""
-
-
 class HeldObjects:
     """The objects that ``roots`` lead to, by path.
 
@@ -51,11 +47,10 @@ class HeldObjects:
         roots: Models or callbacks, by name.
         known: The variables that are carried elsewhere, and their owners.
         carries: Whether attributes may change. Compiled code reads them once, so that there they may not.
-        module: The user's module.
     """
 
-    def __init__(self, roots: Mapping[str, Any], known: Any, *, carries: bool, module: str) -> None:
-        self._roots, self._carries, self._module = roots, carries, module
+    def __init__(self, roots: Mapping[str, Any], known: Any, *, carries: bool) -> None:
+        self._roots, self._carries = roots, carries
         self._known = {id(each) for each in known}
         self._owners: dict[str, Any] = {}
         self.optimizers: dict[str, Any] = {}
@@ -63,8 +58,7 @@ class HeldObjects:
 
     def load(self, state: Mapping[str, Any], variables: Mapping[str, Any]) -> None:
         """Set the attributes and the optimizers of ``state``; ``variables`` are those of the model."""
-        changed = ObjectDecoder(self._module, _LIBRARIES).value(state["attributes"])
-        for path, value in changed.items():
+        for path, value in made_again(state["attributes"]).items():
             owner, _, name = path.rpartition(".")
             setattr(self._owners[owner], name, value)
         for path, saved in state["optimizers"].items():
@@ -88,7 +82,7 @@ class HeldObjects:
             )
         attributes = {path: self._attribute(path) for path in changed}
         return {
-            "attributes": ObjectEncoder().tree(attributes, "attributes"),
+            "attributes": tree_of(attributes),
             "optimizers": {
                 path: {
                     "trains": [names[id(variable)] for variable in trained_by(optimizer)],
@@ -166,7 +160,6 @@ def _plain(value: Any) -> Any:
 
 
 _RATE = "learning_rate"
-_NOTHING_CHANGED = ObjectEncoder().tree({})
 
 
 class TrainedModel:
@@ -176,12 +169,10 @@ class TrainedModel:
     Args:
         model: The compiled model, as ``model_fn`` has made it.
         generators: Captures and restores the random generators of the backend.
-        module: The user's module.
     """
 
-    def __init__(self, model: keras.Model, generators: Any, module: str) -> None:
+    def __init__(self, model: keras.Model, generators: Any) -> None:
         self.model = model
-        self._module = module
         self._held: HeldObjects | None = None
         self.reusable = True
         """Whether only variables that a state has differ from the model that ``model_fn`` made."""
@@ -212,7 +203,7 @@ class TrainedModel:
         if self._held is None:
             known = [*self.model.variables, self.model.optimizer, *_inner(self.model.optimizer)]
             carries = keras.backend.backend() != "jax"
-            self._held = HeldObjects({"model": self.model}, known, carries=carries, module=self._module)
+            self._held = HeldObjects({"model": self.model}, known, carries=carries)
         if state is not None and "held" in state:
             self._held.load(state["held"], self._groups()["model"])
 
@@ -221,7 +212,7 @@ class TrainedModel:
         ``TaskError`` naming a value that cannot be carried."""
         assert self._held is not None
         state = self._held.state(self._groups()["model"])
-        self.reusable = not any(state["optimizers"]) and state["attributes"] == _NOTHING_CHANGED
+        self.reusable = not any(state["optimizers"]) and not state["attributes"]
         return state
 
     def load_metrics(self, values: Mapping[str, Any]) -> None:

@@ -108,7 +108,7 @@ class KerasTask(ArrayTask):
         keras.utils.set_random_seed(job.seed)
         values = select_arguments(self._make, self.values(job))
         model = check_model(self._make(**values), self._section.model_fn)
-        return TrainedModel(model, self.generators, self._section.model_fn.partition(":")[0])
+        return TrainedModel(model, self.generators)
 
 
 _LOAD = """\

@@ -113,8 +113,6 @@ class DistributedStrategy(NamedStateStrategy):
             raise refusals.without_optimizer(module)
         self.build(self._state)
         refusals.refuse_lazy(module, self._name)
-        if self._state is not None:
-            self._take_up(module, self._state)
         self._note_whole(module)
         parts = Parts(Root(module, self.precision_plugin), self.optimizers[0])
         if refusal := self.by.refusal(parts, self.world_size):
@@ -190,12 +188,6 @@ class DistributedStrategy(NamedStateStrategy):
         """Release the parallelism's resources."""
         self.by.close()
 
-    def _take_up(self, module: pl.LightningModule, state: TaskState) -> None:
-        """Note the trained parameters, before they are spread."""
-        trained = set(state[OURS]["attributes"][0]["trained"])
-        for name, parameter in module.named_parameters():
-            parameter.requires_grad = name in trained  # a lazy one does not know requires_grad_()
-
     @contextmanager
     def _marks_hidden(self, module: pl.LightningModule) -> Iterator[None]:
         """Attributes added to submodules inside the block are not part of their state."""
@@ -254,7 +246,7 @@ class ShardedStrategy(DistributedStrategy):
         self._model_state = {}
 
     def changes(self, *, allowed: bool) -> dict[str, Any]:
-        """Always None: no caller knows of such options."""
+        """Those that the unit began with: shards change no structure."""
         if not allowed and _buffers(self.module) != self._whole_buffers:
             raise TaskError(
                 f"{type(self.module).__name__} has buffers that got another shape or type during "

@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 import lightning.pytorch as pl
-from torch import nn
 from torchmetrics import Metric, MetricCollection
 
 from cerebro_elastic.extending.state import Encoder, Tree, cloned, known_of_model, values_equal
@@ -17,7 +16,7 @@ from cerebro_elastic.extending.tasks import GENERATORS, TaskState
 from cerebro_lightning._lightning_internals import callbacks_of, dump_checkpoint
 from cerebro_lightning.loaders import EpochLoader
 from cerebro_lightning.optimizers import OURS
-from cerebro_lightning.state import names_of, own_attributes
+from cerebro_lightning.state import roots_of
 from cerebro_lightning.subepoch import SubEpoch
 
 _HPARAMS, _NAME = (
@@ -132,13 +131,8 @@ class _Halt(SubEpoch):
     def enter(self) -> NoReturn:
         self.owners: tuple[Any, ...] = (self.module, *callbacks_of(self.trainer))
         encoder = Encoder(known_of_model(self.module, self.trainer.optimizers), strict=False)
-        self.as_made = [
-            encoder.module(owner, own_attributes, name)
-            if isinstance(owner, nn.Module)
-            else encoder.attributes(own_attributes(owner), name)
-            for name, owner in zip(names_of(self.owners[1:]), self.owners, strict=True)
-        ]
-        self.as_made = cloned(self.as_made)  # restoring writes into the present objects
+        # Copies: restoring writes into the present objects.
+        self.as_made = cloned([root.tree(encoder) for root in roots_of(self.module, self.owners[1:])])
         super().enter()
         self.leave()
 

@@ -175,8 +175,6 @@ class _Validation:
             raise TaskError(f"the data module's validation loader {self.number} {why}")
 
     def batches(self) -> Iterator[Any]:
-        if self.job.learns_rows is not None:
-            self.job.learns_rows.rest()
         for batch in self._batches():
             self.job.beat()
             yield batch

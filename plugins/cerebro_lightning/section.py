@@ -39,9 +39,6 @@ class LightningSection(TaskSection):
     callbacks: Annotated[tuple[Callback, ...], Field(strict=False)] = ()
     """Lightning's callbacks by name, or yours as `module:name`; with arguments `{class: EarlyStopping,
     args: {monitor: val_loss}}`."""
-    frozen_prefix: str | None = None
-    """The submodule, such as `encoder`, that is not trained and gets the rows first: what it makes of a row
-    is computed once. See [frozen prefix](../how-to/models.md#a-frozen-prefix)."""
 
     @classmethod
     def completed(cls, recipe: Mapping[str, Any], root: Path) -> Mapping[str, Any]:

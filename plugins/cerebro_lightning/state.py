@@ -20,6 +20,7 @@ from cerebro_elastic.extending.state import (
     Encoder,
     GraphRoot,
     ModelStructure,
+    ModuleRoot,
     NotSerializable,
     ObjectGraph,
     OptimizerOptions,
@@ -103,10 +104,7 @@ def graph(
             **_numbered("average", [average_model_of(c) for c in callbacks if averages_weights(c)]),
         }
 
-    roots = [
-        GraphRoot(name, owner, own_attributes, type(owner).__name__)
-        for name, owner in zip(names_of(callbacks), (module, *callbacks), strict=True)
-    ]
+    roots = roots_of(module, callbacks)
     roots += [optimizer_root(number, optimizer) for number, optimizer in enumerate(optimizers)]
     roots += [
         GraphRoot(name, scheduler, vars, type(scheduler).__name__)
@@ -114,6 +112,16 @@ def graph(
     ]
     roots.append(GraphRoot("trainer", trainer, of_trainer, "trainer"))
     return ObjectGraph(roots, known, strategy.marks)
+
+
+def roots_of(module: pl.LightningModule, callbacks: Sequence[pl.Callback]) -> list[GraphRoot]:
+    """The module and the callbacks. A callback may be a module, too."""
+    return [
+        (ModuleRoot if isinstance(owner, nn.Module) else GraphRoot)(
+            name, owner, own_attributes, type(owner).__name__
+        )
+        for name, owner in zip(names_of(callbacks), (module, *callbacks), strict=True)
+    ]
 
 
 MISSING, ALTERED = "missing", "altered"
@@ -178,7 +186,7 @@ def with_own_attributes(state: TaskState, parent: pl.LightningModule, own: pl.Li
     """A copy of ``state``, another config's, whose plain attributes have the values of ``own`` where the
     constructor made ``own`` different from ``parent``; both are fresh."""
     trees = [
-        Encoder(known_of_model(module, ()), strict=False).module(module, own_attributes, MODULE)["attributes"]
+        _root(module).tree(Encoder(known_of_model(module, ()), strict=False))["attributes"]
         for module in (parent, own)
     ]
     carried = state[OURS]
@@ -206,6 +214,13 @@ def _own(saved: Tree, parent: Tree, own: Tree) -> Tree:
     return saved if values_equal(parent, own) else own
 
 
+def plain_tensors(logged: Any) -> Any:
+    """What was ``logged``, as tensors of torch's own class: a loss of monai's data is a ``MetaTensor``."""
+    if isinstance(logged, dict):
+        return {name: plain_tensors(value) for name, value in logged.items()}
+    return logged.as_subclass(Tensor) if isinstance(logged, Tensor) else logged
+
+
 def scheduler_tree(scheduler: Any) -> Tree:
     try:
         return Encoder().tree(dict(scheduler.state_dict()))
@@ -228,15 +243,20 @@ def load_state(module: pl.LightningModule, state: TaskState) -> pl.LightningModu
     checkpoint = {key: cloned(value) for key, value in state.items() if key != OURS}
     if is_overridden("configure_model", module):
         module.configure_model()
-    if parts := state[OURS]["structure"].get("parts"):
-        rebuild(module, (), ModelStructure(module, ()), {"parts": parts}, ())
+    structure = {key: part for key, part in state[OURS]["structure"].items() if key != "groups"}
+    rebuild(module, (), ModelStructure(module, ()), structure, ())
     put_back(checkpoint, module, state[OURS].get("made anew", ()))
     module.on_load_checkpoint(checkpoint)
     load_values(module, checkpoint["state_dict"], strict=module.strict_loading)
     put_left_out(module, state[OURS].get("left out", {}).get(MISSING, {}))
     finalize_lazy_modules(module)
-    built = Encoder(known_of_model(module, ()), strict=False)
-    built.module(module, own_attributes, MODULE)
-    decoder = Decoder(built.index, torch.device("cpu"), known_of_model(module, ()))
-    decoder.module(module, cloned(state[OURS]["attributes"][0]), own_attributes, MODULE, lenient=True)
+    known = known_of_model(module, ())
+    root, built = _root(module), Encoder(known, strict=False)
+    root.tree(built)
+    decoder = Decoder(built.index, torch.device("cpu"), known, lenient=True)
+    root.restore(decoder, cloned(state[OURS]["attributes"][0]))
     return module
+
+
+def _root(module: pl.LightningModule) -> GraphRoot:
+    return roots_of(module, ())[0]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
@@ -14,9 +13,8 @@ import torch
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from cerebro_elastic.extending.errors import TaskError
-from cerebro_elastic.extending.parallelism import make_parallelism
+from cerebro_elastic.extending.parallelism import Zeroed, make_parallelism
 from cerebro_elastic.extending.recipes import import_object, place_in
-from cerebro_elastic.extending.state import FrozenPrefix, prefix_content
 from cerebro_elastic.extending.tasks import (
     Exported,
     HParams,
@@ -95,7 +93,6 @@ class LightningTask:
                     f"{[type(each).__name__ for each in callbacks]}: {exc}"
                 ) from exc
         checked_callbacks(self._own_callbacks(hparams))
-        self._check_prefix(hparams)
 
     def takes(self, name: str) -> bool:
         return self._takers.takes(name)
@@ -132,27 +129,12 @@ class LightningTask:
             except Exception:  # whatever the user's code needs
                 return ()
 
-    def _check_prefix(self, hparams: HParams) -> None:
-        """Check that there is such a module, on one without values, if it can be built."""
-        path = self._section.frozen_prefix
-        if path is None:
-            return
-        with self._in_unit(), torch.device("meta"):
-            try:
-                module = self._build(hparams, seed=0)
-                module.configure_model()
-            except Exception:  # whatever the user's code needs
-                return
-        prefix_content.part_of(module, path)
-
     def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
         """Checks the settings, the callbacks, and a module without values, unless its constructor needs
         values."""
         name = strategy.parallelism
         if name == "single":
             return None
-        if refusal := prefix_content.refusal_of(self._section.frozen_prefix, strategy):
-            return refusal
         try:
             by = refusals.stepwise(make_parallelism(name, strategy.options), name)
             settings = self._trainer(hparams)
@@ -169,7 +151,6 @@ class LightningTask:
         end = job_batches.unit_batches(job)
         logger = RowLogger(job.unit.epoch)
         strategy = _strategy(job)
-        (job,), prefix_of = self._with_prefix([job])
         with self._in_unit(strategy.root_device), closing(strategy):
             module = self._build(job.hparams, job.seed)
             unit = SubEpoch(
@@ -185,7 +166,7 @@ class LightningTask:
             )
             unit_loaders = UnitLoaders(job, strategy)
             training, validation = unit_loaders.training(), unit_loaders.validation(module)
-            with attached(data_module(job), training, validation) as loaders, prefix_of(module):
+            with attached(data_module(job), training, validation) as loaders:
                 unit.fit(loaders, training.opened)
         assert unit.state is not None
         done = end if unit.stopped_after is None else unit.stopped_after
@@ -201,20 +182,6 @@ class LightningTask:
             not_finite=unit.not_finite,
         )
 
-    def _with_prefix(
-        self, jobs: Sequence[UnitJob]
-    ) -> tuple[Sequence[UnitJob], Callable[[pl.LightningModule], AbstractContextManager[None]]]:
-        """The jobs of a fit, and a context for it: inside it the frozen prefix of the module, if there is
-        one, returns features."""
-        path = self._section.frozen_prefix
-        if path is None:
-            return jobs, lambda _: nullcontext()
-        if refusal := prefix_content.refusal_of(path, jobs[0].strategy):
-            raise TaskError(refusal)
-        prefix = FrozenPrefix(path)
-        jobs = [replace(job, learns_rows=prefix) for job in jobs]
-        return jobs, lambda module: prefix.attached(lambda: module)
-
     def observed(self, observe: Observe) -> AbstractContextManager[None]:
         return observed(observe)
 
@@ -222,10 +189,8 @@ class LightningTask:
         first = jobs[0]
         with self._in_unit(torch.device(first.device)):
             module = self._build(first.hparams, first.seed)
-            jobs, prefix_of = self._with_prefix(jobs)
-            with prefix_of(module):
-                trainer, callbacks = self._trainer(first.hparams), self._callbacks(first.hparams)
-                return ordinary_fit(module, trainer, callbacks, jobs, observe)
+            trainer, callbacks = self._trainer(first.hparams), self._callbacks(first.hparams)
+            return ordinary_fit(module, trainer, callbacks, jobs, observe)
 
     def evaluate(self, job: UnitJob) -> UnitResult:
         """Validate the partition outside of the fit, by ``validation_step``, without callbacks."""
@@ -336,7 +301,8 @@ class LightningTask:
     def _build(self, hparams: HParams, seed: int) -> pl.LightningModule:
         """The module as a script makes it: seed everything, then call the constructor or the function."""
         pl.seed_everything(seed, verbose=False)
-        module = self._make(**self._arguments(hparams))
+        with Zeroed():
+            module = self._make(**self._arguments(hparams))
         if not isinstance(module, pl.LightningModule):
             what = f"task.module: {self._name} returned a {type(module).__name__}"
             raise TaskError(f"{what}: it must return a LightningModule")

@@ -24,10 +24,10 @@ from cerebro_elastic.extending.recipes import import_object
 from cerebro_elastic.extending.tasks import (
     ArrayTask,
     Exported,
+    GraphRoot,
     HParams,
     Learner,
-    ObjectDecoder,
-    ObjectEncoder,
+    ObjectGraph,
     TaskState,
     UnitBatches,
     UnitJob,
@@ -77,10 +77,13 @@ def fitted_arrays(estimator: Any) -> Mapping[str, Any]:
 
 
 class EstimatorLearner(Learner):
-    """An estimator or a pipeline, with the number of classes and further metrics by name."""
+    """An estimator or a pipeline with its objects, the number of classes and further metrics by name."""
 
-    def __init__(self, estimator: Any, classes: int | None, metrics: Mapping[str, Measure]) -> None:
+    def __init__(
+        self, estimator: Any, objects: ObjectGraph, classes: int | None, metrics: Mapping[str, Measure]
+    ) -> None:
         self._estimator = estimator
+        self._objects = objects
         self._classes = classes
         self._metrics = metrics
 
@@ -116,7 +119,7 @@ class EstimatorLearner(Learner):
         return measured
 
     def state(self) -> Mapping[str, Any]:
-        return {"estimator": ObjectEncoder().tree(self._estimator)}
+        return self._objects.carry()
 
     def arrays(self) -> Mapping[str, Any]:
         return fitted_arrays(self._estimator)
@@ -129,8 +132,9 @@ def _pair(batch: Any) -> tuple[NDArray[Any], Any]:
     return rows.reshape(len(rows), -1) if rows.ndim > 2 else rows, rest[0] if rest else None
 
 
-LIBRARIES = ("sklearn.", "numpy.random.", "scipy.sparse.")
-"""A state's objects are of classes of these libraries, or of the user's module."""
+def objects_of(estimator: Any) -> ObjectGraph:
+    """All objects that a fresh estimator has."""
+    return ObjectGraph([GraphRoot("estimator", estimator, vars, type(estimator).__name__)])
 
 
 class SklearnTask(ArrayTask):
@@ -160,17 +164,21 @@ class SklearnTask(ArrayTask):
         threadpoolctl.threadpool_limits(threads)
 
     def learner(self, job: UnitJob) -> EstimatorLearner:
-        estimator = self._new_estimator(self.values(job)) if job.state is None else self._decoded(job.state)
+        if job.state is None:
+            estimator = self._new_estimator(self.values(job))
+            objects = objects_of(estimator)
+        else:
+            estimator, objects = self._decoded(self.values(job), job.state, job.seed)
         if job.inherits is not None:
             settings = self._new_estimator(self.values(job)).get_params()
             estimator.set_params(**{key: value for key, value in settings.items() if _is_setting(value)})
-        return EstimatorLearner(estimator, self._section.classes, self._metrics)
+        return EstimatorLearner(estimator, objects, self._section.classes, self._metrics)
 
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:
         """The arrays that prediction needs. Objects inside the estimator are left out, and named."""
-        del seed
-        estimator = self._decoded(state)
-        values = select_arguments(self._make, self.values_for(hparams, epochs, batches))
+        all_values = self.values_for(hparams, epochs, batches)
+        estimator, _ = self._decoded(all_values, state, seed)
+        values = select_arguments(self._make, all_values)
         learned = [
             (at, step, key, value)
             for at, step in enumerate(steps_of(estimator))
@@ -196,9 +204,14 @@ class SklearnTask(ArrayTask):
         generator that is a global variable or a default."""
         return copy.deepcopy(self._make(**select_arguments(self._make, values)))
 
-    def _decoded(self, state: TaskState) -> Any:
-        module = self._section.estimator.partition(":")[0]
-        return ObjectDecoder(module, LIBRARIES).value(state["estimator"])
+    def _decoded(self, values: Mapping[str, Any], state: TaskState, seed: int) -> tuple[Any, ObjectGraph]:
+        """The estimator of ``state`` and its objects, made again as in the config's first unit."""
+        with generators.borrowed():
+            generators.seed_all(seed)
+            estimator = self._new_estimator(values)
+        objects = objects_of(estimator)
+        objects.restore(state)
+        return estimator, objects
 
 
 def _is_setting(value: Any) -> bool:

@@ -19,6 +19,7 @@ from cerebro_elastic.core.model.interfaces import RemainingWork
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import Order
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from support.waiting import SOON
 from support.world import World
 
 ORDER: Order = (("a", "c0001", 0, 1),)
@@ -91,7 +92,7 @@ def close(world: World) -> None:
 
 
 def until(world: World, wanted: Any) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + SOON
     while not wanted():
         assert time.monotonic() < deadline
         world.control()

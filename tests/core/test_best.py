@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerebro_elastic.core.decisions.decide import observe
+from cerebro_elastic.core.decisions.observing import observe
 from cerebro_elastic.core.history.derived import derive
 from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.history.view import ConfigHistory, RunView

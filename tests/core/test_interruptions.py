@@ -278,13 +278,9 @@ def test_an_interruption_at_every_point_of_a_plan_does_no_harm(plan: Script) -> 
 @pytest.mark.parametrize(
     ("plan", "verb", "when"),
     [
-        (drain_and_split, 1, When.AFTER),
         (drain_and_split, 3, When.BEFORE),
-        (drain_and_split, 3, When.AFTER),
-        (join, 3, When.AFTER),
         (join_again, 3, When.AFTER),
         (gang_commits, 0, When.AFTER),
-        (companion_fails, 0, When.BEFORE),
     ],
 )
 def test_interruptions_over_a_real_etcd_do_no_harm(

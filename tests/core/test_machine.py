@@ -9,51 +9,28 @@ import pytest
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import advance, next_units, position, units_left
 from cerebro_elastic.core.invariants import check
+from cerebro_elastic.core.model import events as ev
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Member, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config, Status
-from cerebro_elastic.core.model.events import (
-    ConfigCreated,
-    ConfigEnded,
-    ConfigMeasured,
-    Event,
-    HomesAssigned,
-    LeaderChanged,
-    NodeDraining,
-    NodeJoined,
-    NodeLeft,
-    NodeQuarantined,
-    NodeReady,
-    NodeRecovered,
-    NodeReleased,
-    NodeStalled,
-    Ordered,
-    ProfileDone,
-    RunEnded,
-    RunOpened,
-    StateRead,
-    UnitAssigned,
-    UnitCommitted,
-    UnitFailed,
-    UnitTrained,
-    UnitWithdrawn,
-)
+from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Estimate, State, Streak
 from cerebro_elastic.core.model.units import CheckpointRef, Measurement, PartialUnit, Phase, Strategy, Unit
 from cerebro_elastic.errors import IllegalEvent
+from support.histories import folded
 
 PLAN = Plan("r", partitions=2, epochs=2)
 UNIT = Unit("c0", 0, 1)
 REF = CheckpointRef("u", "d", 1)
 HISTORY: list[Event] = [
-    RunOpened(2, PLAN),
-    NodeJoined(3, Node("a", "h", registration=3)),
-    NodeJoined(4, Node("b", "h", registration=4)),
-    ConfigCreated(5, Config("c0", {})),
-    ConfigCreated(6, Config("c1", {})),
-    HomesAssigned(7, {0: ("a",), 1: ("b", "a")}),
-    UnitAssigned(8, Attempt(UNIT, "b", registration=4, config_revision=5)),
+    ev.RunOpened(2, PLAN),
+    ev.NodeJoined(3, Node("a", "h", registration=3)),
+    ev.NodeJoined(4, Node("b", "h", registration=4)),
+    ev.ConfigCreated(5, Config("c0", {})),
+    ev.ConfigCreated(6, Config("c1", {})),
+    ev.HomesAssigned(7, {0: ("a",), 1: ("b", "a")}),
+    ev.UnitAssigned(8, Attempt(UNIT, "b", registration=4, config_revision=5)),
 ]
 
 
@@ -61,15 +38,8 @@ def visit(unit: Unit = UNIT, node: str = "b", attempt: int = 8, source: Checkpoi
     return Visit(unit, 0, node, attempt, source, REF, 1, 1, 2.0, 0.5, 0.0, {"m": 1.0})
 
 
-def state(events: list[Event]) -> State:
-    result = State()
-    for event in events:
-        result = fold(result, event)
-    return result
-
-
 def test_a_commit_advances_the_config_and_frees_the_node() -> None:
-    after = state([*HISTORY, UnitCommitted(9, visit())])
+    after = folded([*HISTORY, ev.UnitCommitted(9, visit())])
     config = after.configs["c0"]
     assert (config.visited, config.head, config.revision) == ((1,), REF, 9)
     assert after.attempts == {}
@@ -77,15 +47,15 @@ def test_a_commit_advances_the_config_and_frees_the_node() -> None:
 
 
 def test_a_lost_node_keeps_its_attempt_until_it_is_withdrawn() -> None:
-    lost = state([*HISTORY, NodeLeft(9, "b")])
+    lost = folded([*HISTORY, ev.NodeLeft(9, "b")])
     assert lost.attempts["b"].token == 8
     assert not lost.may_report(lost.attempts["b"])
-    assert fold(lost, UnitWithdrawn(10, "b", 8)).attempts == {}
+    assert fold(lost, ev.UnitWithdrawn(10, "b", 8)).attempts == {}
 
 
 def test_a_failure_is_remembered_and_does_not_advance() -> None:
     failure = Failure(UNIT, "b", 8, FailureKind.EXCEPTION, "boom")
-    config = state([*HISTORY, UnitFailed(9, failure)]).configs["c0"]
+    config = folded([*HISTORY, ev.UnitFailed(9, failure)]).configs["c0"]
     assert (config.failures, config.visited, config.revision) == ((failure,), (), 9)
 
 
@@ -97,7 +67,7 @@ def failed(token: int = 8, kind: FailureKind = FailureKind.CRASH) -> Failure:
 
 
 def test_a_unit_left_before_its_end_is_the_configs_only_next_one() -> None:
-    config = state([*HISTORY, UnitCommitted(9, PART)]).configs["c0"]
+    config = folded([*HISTORY, ev.UnitCommitted(9, PART)]).configs["c0"]
     assert (config.partial_unit, config.visited, config.head, config.pending) == (
         PartialUnit(1, 5),
         (),
@@ -117,144 +87,144 @@ def test_a_unit_left_before_its_end_is_the_configs_only_next_one() -> None:
 
 
 def test_the_rest_of_a_unit_is_assigned_with_what_is_to_be_skipped() -> None:
-    before = state([*HISTORY, UnitCommitted(9, PART)])
+    before = folded([*HISTORY, ev.UnitCommitted(9, PART)])
     rest = Attempt(UNIT, "a", registration=3, config_revision=9, input=REF, skip=5)
-    after = fold(before, UnitAssigned(10, rest))
+    after = fold(before, ev.UnitAssigned(10, rest))
     assert after.attempts["a"].skip == 5
     for wrong in (replace(rest, skip=0), replace(rest, skip=6), replace(rest, unit=Unit("c0", 0, 0))):
         with pytest.raises(IllegalEvent, match="completeness"):
-            fold(before, UnitAssigned(10, wrong))
+            fold(before, ev.UnitAssigned(10, wrong))
     done = Visit(UNIT, 1, "a", 10, REF, REF, 1, 2, 2.0, 0.5, 0.0, skip=5)
-    assert fold(after, UnitCommitted(11, done)).configs["c0"].visited == (1,)
+    assert fold(after, ev.UnitCommitted(11, done)).configs["c0"].visited == (1,)
     with pytest.raises(IllegalEvent, match="began after 5 batches"):
-        fold(after, UnitCommitted(11, replace(done, skip=0)))
+        fold(after, ev.UnitCommitted(11, replace(done, skip=0)))
 
 
 def test_a_draining_node_may_still_commit() -> None:
-    draining = state([*HISTORY, NodeDraining(9, "b", 30.0)])
+    draining = folded([*HISTORY, ev.NodeDraining(9, "b", 30.0)])
     assert draining.nodes["b"].drain == 30.0
     assert draining.may_report(draining.attempts["b"])
-    left = fold(fold(draining, UnitCommitted(10, PART)), NodeLeft(11, "b"))
-    back = fold(left, NodeJoined(12, Node("b", "h", registration=12)))
+    left = fold(fold(draining, ev.UnitCommitted(10, PART)), ev.NodeLeft(11, "b"))
+    back = fold(left, ev.NodeJoined(12, Node("b", "h", registration=12)))
     assert back.nodes["b"].drain is None
 
 
 def test_failures_in_a_row_make_a_streak_which_a_commit_ends() -> None:
-    failing = state([*HISTORY, UnitFailed(9, failed())])
+    failing = folded([*HISTORY, ev.UnitFailed(9, failed())])
     assert failing.streaks == {"b": Streak(1, 8, FailureKind.CRASH, "boom")}
-    quarantined = fold(failing, NodeQuarantined(10, "b", "it fails", 8, 60.0))
+    quarantined = fold(failing, ev.NodeQuarantined(10, "b", "it fails", 8, 60.0))
     assert (quarantined.quarantined, quarantined.quarantined_for) == ({"b": "it fails"}, {"b": 8})
-    forgiven = fold(quarantined, NodeReleased(11, "b"))
+    forgiven = fold(quarantined, ev.NodeReleased(11, "b"))
     assert (forgiven.quarantined, forgiven.quarantined_for) == ({}, {"b": 8})
-    again = fold(forgiven, UnitAssigned(12, Attempt(UNIT, "b", registration=4, config_revision=9)))
-    assert fold(again, UnitFailed(13, failed(12))).streaks["b"].failures == 2
-    well = fold(again, UnitCommitted(13, visit(attempt=12)))
+    again = fold(forgiven, ev.UnitAssigned(12, Attempt(UNIT, "b", registration=4, config_revision=9)))
+    assert fold(again, ev.UnitFailed(13, failed(12))).streaks["b"].failures == 2
+    well = fold(again, ev.UnitCommitted(13, visit(attempt=12)))
     assert (well.streaks, well.quarantined_for) == ({}, {})
 
 
 def test_an_order_changes_nothing_else() -> None:
-    led = state([*HISTORY, LeaderChanged(9, "leader")])
+    led = folded([*HISTORY, ev.LeaderChanged(9, "leader")])
     order = (("b", "c1", 0, 0),)
-    assert fold(led, Ordered(10, order)) == replace(led, order=order, revision=10)
+    assert fold(led, ev.Ordered(10, order)) == replace(led, order=order, revision=10)
 
 
 def test_a_configs_own_failure_is_not_counted_against_the_node() -> None:
-    after = state([*HISTORY, UnitFailed(9, failed(kind=FailureKind.NOT_FINITE))])
+    after = folded([*HISTORY, ev.UnitFailed(9, failed(kind=FailureKind.NOT_FINITE))])
     assert after.streaks == {}
     assert after.configs["c0"].failures
 
 
 def test_a_state_read_afresh_takes_the_place_of_all_before() -> None:
-    before, read = state(HISTORY), state([*HISTORY, UnitCommitted(9, visit())])
-    assert fold(before, StateRead(20, read)) == replace(read, revision=20)
-    assert fold(State(), StateRead(20, read)) == replace(read, revision=20)
-    restored = fold(read, StateRead(3, before))
+    before, read = folded(HISTORY), folded([*HISTORY, ev.UnitCommitted(9, visit())])
+    assert fold(before, ev.StateRead(20, read)) == replace(read, revision=20)
+    assert fold(State(), ev.StateRead(20, read)) == replace(read, revision=20)
+    restored = fold(read, ev.StateRead(3, before))
     assert restored == replace(before, revision=3), "an etcd restored from a snapshot counts from before"
-    assert fold(restored, NodeLeft(4, "a")).revision == 4
+    assert fold(restored, ev.NodeLeft(4, "a")).revision == 4
 
 
-SAVING = [*HISTORY, UnitTrained(9, "b", 8)]
+SAVING = [*HISTORY, ev.UnitTrained(9, "b", 8)]
 NEXT = Attempt(Unit("c1", 0, 1), "b", registration=4, config_revision=6)
 
 
 def test_a_trained_unit_is_saved_while_its_node_trains_the_next() -> None:
-    saving = state(SAVING)
+    saving = folded(SAVING)
     assert (saving.attempts, saving.saving["b"].trained) == ({}, 9)
     assert saving.running("c0") == saving.saving["b"], "the config stays busy"
-    both = fold(saving, UnitAssigned(10, NEXT))
+    both = fold(saving, ev.UnitAssigned(10, NEXT))
     assert both.underway() == [both.saving["b"], both.attempts["b"]], "in the order of their tokens"
-    ends = [UnitCommitted(11, visit()), UnitFailed(11, failed()), UnitWithdrawn(11, "b", 8)]
+    ends = [ev.UnitCommitted(11, visit()), ev.UnitFailed(11, failed()), ev.UnitWithdrawn(11, "b", 8)]
     for end in ends:
         after = fold(both, end)
         assert (after.saving, after.attempts) == ({}, both.attempts), end
     with pytest.raises(IllegalEvent, match="it saves"):
-        fold(both, UnitTrained(11, "b", 10))
-    assert fold(fold(both, ends[0]), UnitTrained(12, "b", 10)).saving["b"].token == 10
+        fold(both, ev.UnitTrained(11, "b", 10))
+    assert fold(fold(both, ends[0]), ev.UnitTrained(12, "b", 10)).saving["b"].token == 10
     with pytest.raises(IllegalEvent, match="isolation"):
-        fold(saving, UnitAssigned(10, Attempt(Unit("c0", 0, 0), "a", 3, 5)))
+        fold(saving, ev.UnitAssigned(10, Attempt(Unit("c0", 0, 0), "a", 3, 5)))
 
 
 def test_a_streak_goes_by_the_order_of_attempts_not_of_their_ends() -> None:
-    both = state([*SAVING, UnitAssigned(10, NEXT)])
+    both = folded([*SAVING, ev.UnitAssigned(10, NEXT)])
     newer = replace(failed(10), unit=NEXT.unit, kind=FailureKind.STORAGE)
     streak = Streak(1, 10, FailureKind.STORAGE, "boom")
-    assert fold(fold(both, UnitFailed(11, newer)), UnitCommitted(12, visit())).streaks == {"b": streak}
-    failing = fold(fold(both, UnitFailed(11, newer)), UnitFailed(12, failed()))
+    assert fold(fold(both, ev.UnitFailed(11, newer)), ev.UnitCommitted(12, visit())).streaks == {"b": streak}
+    failing = fold(fold(both, ev.UnitFailed(11, newer)), ev.UnitFailed(12, failed()))
     assert failing.streaks == {"b": replace(streak, failures=2)}
-    done = fold(both, UnitCommitted(11, visit(NEXT.unit, attempt=10)))
-    assert fold(done, UnitFailed(12, failed())).streaks == {}, "what it did since went well"
+    done = fold(both, ev.UnitCommitted(11, visit(NEXT.unit, attempt=10)))
+    assert fold(done, ev.UnitFailed(12, failed())).streaks == {}, "what it did since went well"
 
 
 def test_a_save_stands_as_long_as_its_node_and_config() -> None:
-    lost = state([*SAVING, NodeLeft(10, "b"), NodeJoined(11, Node("b", "h", registration=11))])
-    ended = state([*SAVING, ConfigEnded(10, "c0", Status.STOPPED, "why")])
+    lost = folded([*SAVING, ev.NodeLeft(10, "b"), ev.NodeJoined(11, Node("b", "h", registration=11))])
+    ended = folded([*SAVING, ev.ConfigEnded(10, "c0", Status.STOPPED, "why")])
     for after in (lost, ended):
         assert not after.may_report(after.saving["b"])
         with pytest.raises(IllegalEvent, match="fencing"):
-            fold(after, UnitCommitted(12, visit()))
-        assert fold(after, UnitWithdrawn(12, "b", 8)).saving == {}
+            fold(after, ev.UnitCommitted(12, visit()))
+        assert fold(after, ev.UnitWithdrawn(12, "b", 8)).saving == {}
 
 
 GANG = Strategy("ddp", 2, 2)
 CHOOSING = replace(PLAN, strategies=(Strategy(), GANG))
 TOGETHER = Attempt(UNIT, "b", 4, 5, strategy=GANG, gang=(Member("a", 3),), hardware="A100")
 PROFILE = replace(UNIT, phase=Phase.PROFILE)
-GANG_HISTORY = [RunOpened(2, CHOOSING), *HISTORY[1:-1], UnitAssigned(8, TOGETHER)]
-TRIAL_HISTORY = [*GANG_HISTORY[:-1], UnitAssigned(8, replace(TOGETHER, unit=PROFILE))]
+GANG_HISTORY = [ev.RunOpened(2, CHOOSING), *HISTORY[1:-1], ev.UnitAssigned(8, TOGETHER)]
+TRIAL_HISTORY = [*GANG_HISTORY[:-1], ev.UnitAssigned(8, replace(TOGETHER, unit=PROFILE))]
 
 
 def test_a_gang_takes_its_nodes_and_gives_them_back_together() -> None:
-    working = state(GANG_HISTORY)
+    working = folded(GANG_HISTORY)
     assert working.attempts["a"] == working.attempts["b"] == replace(TOGETHER, token=8)
     assert working.underway() == [working.attempts["b"]]
     together = replace(visit(), strategy=GANG, gang=("a",), hardware="A100")
     ends = [
-        UnitCommitted(9, together),
-        UnitFailed(9, replace(failed(), node="a")),
-        UnitWithdrawn(9, "b", 8),
+        ev.UnitCommitted(9, together),
+        ev.UnitFailed(9, replace(failed(), node="a")),
+        ev.UnitWithdrawn(9, "b", 8),
     ]
     for end in ends:
         assert fold(working, end).attempts == {}, end
     assert fold(working, ends[1]).streaks.keys() == {"a"}, "the node that failed is to blame"
-    failing = fold(fold(working, ends[1]), UnitAssigned(10, replace(TOGETHER, config_revision=9)))
-    assert fold(failing, UnitCommitted(11, replace(together, attempt=10))).streaks == {}
+    failing = fold(fold(working, ends[1]), ev.UnitAssigned(10, replace(TOGETHER, config_revision=9)))
+    assert fold(failing, ev.UnitCommitted(11, replace(together, attempt=10))).streaks == {}
 
 
 def test_a_gang_stands_as_long_as_all_its_nodes() -> None:
-    lost = state([*GANG_HISTORY, NodeLeft(9, "a")])
+    lost = folded([*GANG_HISTORY, ev.NodeLeft(9, "a")])
     assert not lost.may_report(lost.attempts["b"])
-    back = fold(lost, NodeJoined(10, Node("a", "h", registration=10)))
+    back = fold(lost, ev.NodeJoined(10, Node("a", "h", registration=10)))
     assert not back.may_report(back.attempts["b"])
-    assert fold(back, UnitWithdrawn(11, "b", 8)).attempts == {}
+    assert fold(back, ev.UnitWithdrawn(11, "b", 8)).attempts == {}
 
 
 def test_a_profile_gives_the_cost_of_its_strategy_and_visits_refine_it() -> None:
     measured = ProfileResult(PROFILE, GANG, "A100", "b", 8, seconds=4.0, bytes=100)
-    tried = state([*TRIAL_HISTORY, ProfileDone(9, measured)])
+    tried = folded([*TRIAL_HISTORY, ev.ProfileDone(9, measured)])
     assert tried.profiles == {"c0": (Estimate(GANG, "A100", 4.0, 100),)}
     assert (tried.attempts, tried.configs["c0"].revision) == ({}, 5), "the config does not move"
     together = replace(visit(attempt=10), strategy=GANG, gang=("a",), hardware="A100")
-    done = fold(fold(tried, UnitAssigned(10, TOGETHER)), UnitCommitted(11, together))
+    done = fold(fold(tried, ev.UnitAssigned(10, TOGETHER)), ev.UnitCommitted(11, together))
     assert done.profiles == {"c0": (Estimate(GANG, "A100", 3.0, 100, units=1),)}
     assert done.speed_factors == {}, "a gang's time is its slowest node's"
 
@@ -262,103 +232,103 @@ def test_a_profile_gives_the_cost_of_its_strategy_and_visits_refine_it() -> None
 def test_a_profile_ends_as_a_profile_and_a_unit_as_a_unit() -> None:
     measured = ProfileResult(PROFILE, GANG, "A100", "b", 8)
     impossible: list[tuple[list[Event], Event]] = [
-        (GANG_HISTORY, ProfileDone(9, replace(measured, unit=UNIT))),
-        (TRIAL_HISTORY, ProfileDone(9, replace(measured, strategy=Strategy()))),
-        (TRIAL_HISTORY, ProfileDone(9, replace(measured, hardware="H100"))),
-        (TRIAL_HISTORY, ProfileDone(9, replace(measured, attempt=7))),
-        (TRIAL_HISTORY, UnitCommitted(9, replace(visit(PROFILE), strategy=GANG, gang=("a",)))),
-        (GANG_HISTORY, UnitCommitted(9, visit())),
-        (GANG_HISTORY, UnitCommitted(9, replace(visit(), strategy=GANG))),
-        (GANG_HISTORY[:-1], UnitAssigned(8, replace(TOGETHER, gang=()))),
-        (GANG_HISTORY[:-1], UnitAssigned(8, replace(TOGETHER, gang=(Member("b", 4),)))),
-        (GANG_HISTORY[:-1], UnitAssigned(8, replace(TOGETHER, gang=(Member("a", 2),)))),
-        (GANG_HISTORY[:-1], UnitAssigned(8, replace(TOGETHER, strategy=Strategy("fsdp", 2, 2)))),
-        (HISTORY, UnitAssigned(9, Attempt(Unit("c1", 0, 0), "a", 3, 6, strategy=GANG))),
-        (GANG_HISTORY, UnitTrained(9, "b", 8)),
-        ([*GANG_HISTORY[:-1], UnitAssigned(8, Attempt(PROFILE, "b", 4, 5))], UnitTrained(9, "b", 8)),
+        (GANG_HISTORY, ev.ProfileDone(9, replace(measured, unit=UNIT))),
+        (TRIAL_HISTORY, ev.ProfileDone(9, replace(measured, strategy=Strategy()))),
+        (TRIAL_HISTORY, ev.ProfileDone(9, replace(measured, hardware="H100"))),
+        (TRIAL_HISTORY, ev.ProfileDone(9, replace(measured, attempt=7))),
+        (TRIAL_HISTORY, ev.UnitCommitted(9, replace(visit(PROFILE), strategy=GANG, gang=("a",)))),
+        (GANG_HISTORY, ev.UnitCommitted(9, visit())),
+        (GANG_HISTORY, ev.UnitCommitted(9, replace(visit(), strategy=GANG))),
+        (GANG_HISTORY[:-1], ev.UnitAssigned(8, replace(TOGETHER, gang=()))),
+        (GANG_HISTORY[:-1], ev.UnitAssigned(8, replace(TOGETHER, gang=(Member("b", 4),)))),
+        (GANG_HISTORY[:-1], ev.UnitAssigned(8, replace(TOGETHER, gang=(Member("a", 2),)))),
+        (GANG_HISTORY[:-1], ev.UnitAssigned(8, replace(TOGETHER, strategy=Strategy("fsdp", 2, 2)))),
+        (HISTORY, ev.UnitAssigned(9, Attempt(Unit("c1", 0, 0), "a", 3, 6, strategy=GANG))),
+        (GANG_HISTORY, ev.UnitTrained(9, "b", 8)),
+        ([*GANG_HISTORY[:-1], ev.UnitAssigned(8, Attempt(PROFILE, "b", 4, 5))], ev.UnitTrained(9, "b", 8)),
     ]
     for history, event in impossible:
         with pytest.raises(IllegalEvent):
-            fold(state(history), event)
+            fold(folded(history), event)
 
 
 FAILURE = failed(token=7)
 IMPOSSIBLE: dict[str, Event] = {
-    "opened twice": RunOpened(9, PLAN),
-    "an old revision": NodeLeft(7, "a"),
-    "a config's id taken": ConfigCreated(9, Config("c0", {})),
-    "no such config": ConfigEnded(9, "c9", Status.STOPPED, "why"),
-    "an end that is no end": ConfigEnded(9, "c0", Status.FINISHED, "why"),
-    "a node that is there": NodeJoined(9, Node("a", "h", registration=9)),
-    "an unknown partition": HomesAssigned(9, {0: ("a",)}),
-    "a partition without home": HomesAssigned(9, {0: ("a",), 1: ()}),
-    "a partition twice on a node": HomesAssigned(9, {0: ("a",), 1: ("b", "b")}),
-    "a busy node": UnitAssigned(9, Attempt(Unit("c1", 0, 1), "b", 4, 6)),
-    "a busy config": UnitAssigned(9, Attempt(Unit("c0", 0, 0), "a", 3, 5)),
-    "an old registration": UnitAssigned(9, Attempt(Unit("c1", 0, 0), "a", 2, 6)),
-    "an old config revision": UnitAssigned(9, Attempt(Unit("c1", 0, 0), "a", 3, 5)),
-    "an epoch to come": UnitAssigned(9, Attempt(Unit("c1", 1, 0), "a", 3, 6)),
-    "an evaluation that is not due": UnitAssigned(9, Attempt(Unit("c1", 0, 0, Phase.EVALUATE), "a", 3, 6)),
-    "a commit of nobody": UnitCommitted(9, visit(node="a")),
-    "a commit of an old attempt": UnitCommitted(9, visit(attempt=7)),
-    "a commit of another unit": UnitCommitted(9, visit(unit=Unit("c0", 0, 0))),
-    "a commit from another input": UnitCommitted(9, visit(source=REF)),
-    "a failure of an old attempt": UnitFailed(9, FAILURE),
-    "a part without a batch": UnitCommitted(9, replace(visit(), batches=0, whole=False)),
-    "a part that ends its config": UnitCommitted(9, replace(PART, done=True)),
-    "a commit that skips": UnitCommitted(9, replace(visit(), skip=5)),
-    "an assignment that skips": UnitAssigned(9, Attempt(Unit("c1", 0, 0), "a", 3, 6, skip=5)),
-    "draining a node that is not there": NodeDraining(9, "z", 1.0),
-    "stalled and not there": NodeStalled(9, "z", 1.0, "why"),
-    "a recovery from nothing": NodeRecovered(9, "a"),
-    "ready before it was starting": NodeReady(9, "a"),
-    "ready and not there": NodeReady(9, "z"),
-    "setting aside a busy node": NodeQuarantined(9, "b", "why", 8, 60.0),
-    "setting aside a node that did not fail": NodeQuarantined(9, "a", "why", 8, 60.0),
-    "an order while nobody leads": Ordered(9, (("b", "c1", 0, 0),)),
-    "a state of another run": StateRead(9, State(plan=Plan("other", 2, 2))),
-    "trained by nobody": UnitTrained(9, "a", 8),
-    "an old attempt that is trained": UnitTrained(9, "b", 7),
-    "a withdrawal of an old attempt": UnitWithdrawn(9, "b", 7),
-    "an end with live configs": RunEnded(9, "finished"),
+    "opened twice": ev.RunOpened(9, PLAN),
+    "an old revision": ev.NodeLeft(7, "a"),
+    "a config's id taken": ev.ConfigCreated(9, Config("c0", {})),
+    "no such config": ev.ConfigEnded(9, "c9", Status.STOPPED, "why"),
+    "an end that is no end": ev.ConfigEnded(9, "c0", Status.FINISHED, "why"),
+    "a node that is there": ev.NodeJoined(9, Node("a", "h", registration=9)),
+    "an unknown partition": ev.HomesAssigned(9, {0: ("a",)}),
+    "a partition without home": ev.HomesAssigned(9, {0: ("a",), 1: ()}),
+    "a partition twice on a node": ev.HomesAssigned(9, {0: ("a",), 1: ("b", "b")}),
+    "a busy node": ev.UnitAssigned(9, Attempt(Unit("c1", 0, 1), "b", 4, 6)),
+    "a busy config": ev.UnitAssigned(9, Attempt(Unit("c0", 0, 0), "a", 3, 5)),
+    "an old registration": ev.UnitAssigned(9, Attempt(Unit("c1", 0, 0), "a", 2, 6)),
+    "an old config revision": ev.UnitAssigned(9, Attempt(Unit("c1", 0, 0), "a", 3, 5)),
+    "an epoch to come": ev.UnitAssigned(9, Attempt(Unit("c1", 1, 0), "a", 3, 6)),
+    "an evaluation that is not due": ev.UnitAssigned(9, Attempt(Unit("c1", 0, 0, Phase.EVALUATE), "a", 3, 6)),
+    "a commit of nobody": ev.UnitCommitted(9, visit(node="a")),
+    "a commit of an old attempt": ev.UnitCommitted(9, visit(attempt=7)),
+    "a commit of another unit": ev.UnitCommitted(9, visit(unit=Unit("c0", 0, 0))),
+    "a commit from another input": ev.UnitCommitted(9, visit(source=REF)),
+    "a failure of an old attempt": ev.UnitFailed(9, FAILURE),
+    "a part without a batch": ev.UnitCommitted(9, replace(visit(), batches=0, whole=False)),
+    "a part that ends its config": ev.UnitCommitted(9, replace(PART, done=True)),
+    "a commit that skips": ev.UnitCommitted(9, replace(visit(), skip=5)),
+    "an assignment that skips": ev.UnitAssigned(9, Attempt(Unit("c1", 0, 0), "a", 3, 6, skip=5)),
+    "draining a node that is not there": ev.NodeDraining(9, "z", 1.0),
+    "stalled and not there": ev.NodeStalled(9, "z", 1.0, "why"),
+    "a recovery from nothing": ev.NodeRecovered(9, "a"),
+    "ready before it was starting": ev.NodeReady(9, "a"),
+    "ready and not there": ev.NodeReady(9, "z"),
+    "setting aside a busy node": ev.NodeQuarantined(9, "b", "why", 8, 60.0),
+    "setting aside a node that did not fail": ev.NodeQuarantined(9, "a", "why", 8, 60.0),
+    "an order while nobody leads": ev.Ordered(9, (("b", "c1", 0, 0),)),
+    "a state of another run": ev.StateRead(9, State(plan=Plan("other", 2, 2))),
+    "trained by nobody": ev.UnitTrained(9, "a", 8),
+    "an old attempt that is trained": ev.UnitTrained(9, "b", 7),
+    "a withdrawal of an old attempt": ev.UnitWithdrawn(9, "b", 7),
+    "an end with live configs": ev.RunEnded(9, "finished"),
 }
 
 
 @pytest.mark.parametrize("why", IMPOSSIBLE)
 def test_an_impossible_event_raises_and_changes_nothing(why: str) -> None:
-    before = state(HISTORY)
-    same = state(HISTORY)
+    before = folded(HISTORY)
+    same = folded(HISTORY)
     with pytest.raises(IllegalEvent):
         fold(before, IMPOSSIBLE[why])
     assert before == same
 
 
 def test_a_node_is_drained_once_and_quarantined_once() -> None:
-    draining = state([*HISTORY, NodeDraining(9, "a", 30.0)])
+    draining = folded([*HISTORY, ev.NodeDraining(9, "a", 30.0)])
     with pytest.raises(IllegalEvent, match="asked to leave before"):
-        fold(draining, NodeDraining(10, "a", 5.0))
-    quarantined = state([*HISTORY, UnitFailed(9, failed()), NodeQuarantined(10, "b", "why", 8, 60.0)])
+        fold(draining, ev.NodeDraining(10, "a", 5.0))
+    quarantined = folded([*HISTORY, ev.UnitFailed(9, failed()), ev.NodeQuarantined(10, "b", "why", 8, 60.0)])
     with pytest.raises(IllegalEvent, match="quarantined already"):
-        fold(quarantined, NodeQuarantined(11, "b", "why", 8, 60.0))
+        fold(quarantined, ev.NodeQuarantined(11, "b", "why", 8, 60.0))
 
 
 def test_an_impossible_event_names_what_happened_last_to_its_config_and_nodes() -> None:
-    failing = state([*HISTORY, UnitFailed(9, failed()), NodeLeft(10, "a")])
+    failing = folded([*HISTORY, ev.UnitFailed(9, failed()), ev.NodeLeft(10, "a")])
     attempt = Attempt(UNIT, "a", registration=3, config_revision=5)
     with pytest.raises(IllegalEvent) as error:
-        fold(failing, UnitAssigned(11, attempt))
+        fold(failing, ev.UnitAssigned(11, attempt))
     assert "config c0: live at revision 9, in epoch 1 behind partitions [], attempt 8 failed on b" in str(
         error.value
     )
     assert "node a: not registered; last revision 10" in str(error.value)
     with pytest.raises(IllegalEvent, match="node b: registered at revision 4, trains attempt 8 of config c0"):
-        fold(state(HISTORY), NodeReady(9, "b"))
+        fold(folded(HISTORY), ev.NodeReady(9, "b"))
 
 
 def test_nothing_but_nodes_comes_before_the_run() -> None:
-    assert fold(State(), NodeJoined(2, Node("a", "h", registration=2))).nodes
+    assert fold(State(), ev.NodeJoined(2, Node("a", "h", registration=2))).nodes
     with pytest.raises(IllegalEvent, match="before the run was opened"):
-        fold(State(), ConfigCreated(2, Config("c0", {})))
+        fold(State(), ev.ConfigCreated(2, Config("c0", {})))
 
 
 def test_an_epoch_ends_with_its_last_unit_and_the_run_with_its_last_epoch() -> None:
@@ -396,32 +366,32 @@ def finished() -> list[Event]:
     attempt = Attempt(unit, "a", registration=3, config_revision=4)
     output = CheckpointRef("u0", "d", 1)
     return [
-        RunOpened(2, plan),
-        NodeJoined(3, Node("a", "h", registration=3)),
-        ConfigCreated(4, Config("c0", {})),
-        HomesAssigned(5, {0: ("a",)}),
-        UnitAssigned(6, attempt),
-        UnitCommitted(7, replace(visit(unit, "a", 6), output=output)),
-        RunEnded(8, "finished"),
+        ev.RunOpened(2, plan),
+        ev.NodeJoined(3, Node("a", "h", registration=3)),
+        ev.ConfigCreated(4, Config("c0", {})),
+        ev.HomesAssigned(5, {0: ("a",)}),
+        ev.UnitAssigned(6, attempt),
+        ev.UnitCommitted(7, replace(visit(unit, "a", 6), output=output)),
+        ev.RunEnded(8, "finished"),
     ]
 
 
 def test_a_model_is_measured_on_the_test_set_when_the_run_has_ended() -> None:
-    events = [*finished(), ConfigMeasured(9, measured()), ConfigMeasured(10, measured(1))]
-    after = state(events)
+    events = [*finished(), ev.ConfigMeasured(9, measured()), ev.ConfigMeasured(10, measured(1))]
+    after = folded(events)
     assert after.measured == (measured(), measured(1))
-    assert replace(after, measured=(), revision=8) == state(finished())
+    assert replace(after, measured=(), revision=8) == folded(finished())
     assert check(events) == []
     for wrong in (measured(1), measured(epoch=2), measured(url="other")):
         with pytest.raises(IllegalEvent):
-            fold(state(finished()), ConfigMeasured(9, wrong))
+            fold(folded(finished()), ev.ConfigMeasured(9, wrong))
     with pytest.raises(IllegalEvent, match="nobody looks at the test set before"):
-        fold(state(finished()[:-1]), ConfigMeasured(9, measured()))
+        fold(folded(finished()[:-1]), ev.ConfigMeasured(9, measured()))
 
 
 def test_the_invariants_see_a_look_at_the_test_set_that_came_too_early() -> None:
-    early = [*finished()[:-1], ConfigMeasured(8, measured()), RunEnded(9, "finished")]
-    foreign = [*finished(), ConfigMeasured(9, measured(url="other"))]
+    early = [*finished()[:-1], ev.ConfigMeasured(8, measured()), ev.RunEnded(9, "finished")]
+    foreign = [*finished(), ev.ConfigMeasured(9, measured(url="other"))]
     for events, said in ((early, "before the run had ended"), (foreign, "no visit of it has written")):
         (violation,) = check(events)
         assert violation.invariant == "unseen test set"

@@ -7,6 +7,8 @@ from dataclasses import replace
 from itertools import accumulate
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.decisions.per_config import PerConfig
@@ -24,20 +26,34 @@ A, B = Config("a", {"x": 1}), Config("b", {"x": 2})
 
 
 def test_a_value_is_recomputed_when_anything_has_changed() -> None:
-    calls: list[tuple[int, str, int]] = []
+    calls: list[tuple[int, str, int | None]] = []
 
-    def function(shared: int, config: Config, own: int) -> str:
+    def function(shared: int, config: Config, own: int | None) -> str:
         calls.append((shared, config.id, own))
         return f"{shared} {config.hparams['x']} {own}"
 
-    values = PerConfig(function)
-    assert values(1, [(A, 0), (B, 0)]) == {"a": "1 1 0", "b": "1 2 0"}
-    assert values(1, [(A, 0), (B, 0)]) == {"a": "1 1 0", "b": "1 2 0"}
+    values: PerConfig[int, str] = PerConfig(function)
+    assert values(1, {"a": A, "b": B}, {"a": 0, "b": 0}) == {"a": "1 1 0", "b": "1 2 0"}
+    assert values(1, {"a": A, "b": B}, {"a": 0, "b": 0}) == {"a": "1 1 0", "b": "1 2 0"}
     assert len(calls) == 2
-    assert values(1, [(A, 0), (replace(B, hparams={"x": 3}), 0)])["b"] == "1 3 0"
-    assert values(1, [(A, 5)]) == {"a": "1 1 5"}
-    assert values(2, [(A, 5)]) == {"a": "2 1 5"}
-    assert calls[2:] == [(1, "b", 0), (1, "a", 5), (2, "a", 5)]
+    assert values(1, {"a": A, "b": replace(B, hparams={"x": 3})}, {"a": 0})["b"] == "1 3 None"
+    assert values(1, {"a": A}, {"a": 5}) == {"a": "1 1 5"}
+    assert values(2, {"a": A}, {"a": 5}) == {"a": "2 1 5"}
+    assert calls[2:] == [(1, "b", None), (1, "a", 5), (2, "a", 5)]
+
+
+NAMES = st.lists(st.sampled_from("abcdefg"), unique=True)
+
+
+@given(st.lists(st.tuples(NAMES, st.dictionaries(st.sampled_from("abcdefg"), st.integers(0, 2)))))
+def test_remembered_values_are_those_computed_anew(moments: list[tuple[list[str], dict[str, int]]]) -> None:
+    """Configs come, go, change places and change, and so does what is their own."""
+    configs = {(name, x): Config(name, {"x": x}) for name in "abcdefg" for x in range(3)}
+    remembering: PerConfig[None, object] = PerConfig(lambda _, config, own: (config.id, config.hparams, own))
+    for number, (names, own) in enumerate(moments):
+        now = {name: configs[name, (number + ord(name)) // 2 % 3] for name in names}
+        expected = {name: (name, config.hparams, own.get(name)) for name, config in now.items()}
+        assert list(remembering(None, now, own).items()) == list(expected.items())
 
 
 FAULTS = """

@@ -10,28 +10,17 @@ import pytest
 from cerebro_elastic.core.decisions.assignment import LONG_HOP, SHORT_SECONDS
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model import events as ev
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Visit
 from cerebro_elastic.core.model.configs import Config
-from cerebro_elastic.core.model.events import (
-    ConfigCreated,
-    Event,
-    HomesAssigned,
-    NodeDraining,
-    NodeJoined,
-    RecordMended,
-    RunOpened,
-    UnitAssigned,
-    UnitCommitted,
-    UnitFailed,
-    UnitTrained,
-    UnitWithdrawn,
-)
+from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State, Streak
 from cerebro_elastic.core.model.units import CheckpointRef, Phase, Strategy, Unit
 from cerebro_elastic.errors import IllegalEvent
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from support.histories import folded
 from support.world import FixedSearch
 
 PLAN = Plan("r", partitions=1, epochs=2, max_nodes=2)
@@ -48,29 +37,25 @@ def attempt(config: int, node: str = "a", **fields: object) -> Attempt:
 
 
 BEFORE: Sequence[Event] = [
-    RunOpened(2, PLAN),
-    NodeJoined(3, Node("a", "h", registration=3)),
-    *(ConfigCreated(10 + i, Config(f"c{i}", {})) for i in range(CONFIGS)),
-    HomesAssigned(19, {0: ("a",)}),
-    UnitAssigned(FIRST, attempt(0)),
+    ev.RunOpened(2, PLAN),
+    ev.NodeJoined(3, Node("a", "h", registration=3)),
+    *(ev.ConfigCreated(10 + i, Config(f"c{i}", {})) for i in range(CONFIGS)),
+    ev.HomesAssigned(19, {0: ("a",)}),
+    ev.UnitAssigned(FIRST, attempt(0)),
 ]
-HISTORY: Sequence[Event] = [*BEFORE, UnitAssigned(QUEUED, attempt(1, queued_behind=FIRST, second_key=True))]
+HISTORY: Sequence[Event] = [
+    *BEFORE,
+    ev.UnitAssigned(QUEUED, attempt(1, queued_behind=FIRST, second_key=True)),
+]
 
 
 def visit(config: int, token: int) -> Visit:
     return Visit(Unit(f"c{config}", 0, 0), 0, "a", token, None, REF, 1, 1, 2.0, 0.5, 0.0)
 
 
-def state(events: Sequence[Event]) -> State:
-    result = State()
-    for event in events:
-        result = fold(result, event)
-    return result
-
-
 def given(now: State) -> list[Attempt]:
     search = FixedSearch([{}] * CONFIGS)
-    return [a.attempt for a in decide(now, LongestRemaining(), search) if isinstance(a, UnitAssigned)]
+    return [a.attempt for a in decide(now, LongestRemaining(), search) if isinstance(a, ev.UnitAssigned)]
 
 
 def tokens(now: State) -> tuple[int | None, int | None]:
@@ -83,17 +68,17 @@ def tokens(now: State) -> tuple[int | None, int | None]:
 
 
 def test_a_unit_is_queued_behind_a_short_one_while_many_configs_are_free() -> None:
-    (queued,) = given(state(BEFORE))
+    (queued,) = given(folded(BEFORE))
     assert (queued.node, queued.unit.config) == ("a", "c1")
     assert (queued.queued_behind, queued.second_key) == (FIRST, True)
-    after = state([*BEFORE, UnitAssigned(QUEUED, queued)])
+    after = folded([*BEFORE, ev.UnitAssigned(QUEUED, queued)])
     assert tokens(after) == (FIRST, QUEUED)
     assert after.running("c1") == after.queued["a"]
     assert given(after) == [], "one waits"
 
 
 def test_the_two_keys_of_a_node_are_used_in_turns() -> None:
-    after = state([*HISTORY, UnitCommitted(22, visit(0, FIRST))])
+    after = folded([*HISTORY, ev.UnitCommitted(22, visit(0, FIRST))])
     (queued,) = given(after)
     assert (queued.queued_behind, queued.second_key) == (QUEUED, False)
 
@@ -112,12 +97,12 @@ def test_the_two_keys_of_a_node_are_used_in_turns() -> None:
     ids=["long", "unknown", "ranks", "profile", "fails", "gangs", "leaves"],
 )
 def test_no_unit_is_queued_behind_these(change: dict[str, object]) -> None:
-    assert given(replace(state(BEFORE), **change)) == []  # type: ignore[arg-type]
+    assert given(replace(folded(BEFORE), **change)) == []  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("free", "queues"), [(4, False), (5, True)])
 def test_no_unit_is_queued_if_two_nodes_have_few_free_configs(free: int, queues: bool) -> None:
-    now = state([*BEFORE[:2], NodeJoined(4, Node("b", "h", registration=4)), *BEFORE[2:]])
+    now = folded([*BEFORE[:2], ev.NodeJoined(4, Node("b", "h", registration=4)), *BEFORE[2:]])
     kept = {name: now.configs[name] for name in ["c0", *list(now.configs)[1 : free + 1]]}
     busy = {**now.attempts, "b": attempt(9, "b", expected=None)}
     now = replace(now, homes={0: ("a", "b")}, attempts=busy, configs=kept)
@@ -129,7 +114,7 @@ def test_no_unit_is_queued_if_two_nodes_have_few_free_configs(free: int, queues:
 def test_a_unit_is_queued_behind_any_unit_if_hops_are_long(hop: float, queues: bool) -> None:
     """Then its state is loaded meanwhile, even if few configs are left to choose from; so no other is."""
     seconds = 10 * SHORT_SECONDS
-    now = state([*BEFORE[:2], NodeJoined(4, Node("b", "h", registration=4)), *BEFORE[2:]])
+    now = folded([*BEFORE[:2], ev.NodeJoined(4, Node("b", "h", registration=4)), *BEFORE[2:]])
     trained = {name: replace(config, head=REF) for name, config in now.configs.items()}
     busy = {"a": attempt(0, expected=seconds), "b": attempt(5, "b", expected=None)}
     now = replace(now, homes={0: ("a", "b")}, configs=trained, attempts=busy)
@@ -142,8 +127,8 @@ def test_a_unit_is_queued_behind_any_unit_if_hops_are_long(hop: float, queues: b
 
 
 def test_a_hop_takes_as_long_as_its_save_if_the_load_lies_behind_another_unit() -> None:
-    events = [*BEFORE, UnitCommitted(22, replace(visit(0, FIRST), hop_seconds=0.1, save_seconds=4.0))]
-    assert state(events).hops == (4.0,)
+    events = [*BEFORE, ev.UnitCommitted(22, replace(visit(0, FIRST), hop_seconds=0.1, save_seconds=4.0))]
+    assert folded(events).hops == (4.0,)
 
 
 # What becomes of it?
@@ -152,31 +137,31 @@ def test_a_hop_takes_as_long_as_its_save_if_the_load_lies_behind_another_unit() 
 @pytest.mark.parametrize(
     "end",
     [
-        UnitCommitted(22, visit(0, FIRST)),
-        UnitFailed(22, Failure(Unit("c0", 0, 0), "a", FIRST, FailureKind.EXCEPTION, "boom")),
-        UnitTrained(22, "a", FIRST),
-        UnitWithdrawn(22, "a", FIRST),
-        RecordMended(22, ("assign/a",), (FIRST,)),
+        ev.UnitCommitted(22, visit(0, FIRST)),
+        ev.UnitFailed(22, Failure(Unit("c0", 0, 0), "a", FIRST, FailureKind.EXCEPTION, "boom")),
+        ev.UnitTrained(22, "a", FIRST),
+        ev.UnitWithdrawn(22, "a", FIRST),
+        ev.RecordMended(22, ("assign/a",), (FIRST,)),
     ],
     ids=lambda event: type(event).__name__,
 )
 def test_a_queued_unit_is_trained_once_the_unit_ahead_is_over(end: Event) -> None:
-    assert tokens(state([*HISTORY, end])) == (QUEUED, None)
+    assert tokens(folded([*HISTORY, end])) == (QUEUED, None)
 
 
 @pytest.mark.parametrize(
     "end",
     [
-        UnitCommitted(22, visit(1, QUEUED)),
-        UnitTrained(22, "a", QUEUED),
-        UnitWithdrawn(22, "a", QUEUED),
-        RecordMended(22, ("assign/a/second",), (QUEUED,)),
+        ev.UnitCommitted(22, visit(1, QUEUED)),
+        ev.UnitTrained(22, "a", QUEUED),
+        ev.UnitWithdrawn(22, "a", QUEUED),
+        ev.RecordMended(22, ("assign/a/second",), (QUEUED,)),
     ],
     ids=lambda event: type(event).__name__,
 )
 def test_a_queued_unit_may_end_first(end: Event) -> None:
     """What is ahead may be slow to be saved, or it may have been refused and not withdrawn yet."""
-    assert tokens(state([*HISTORY, end])) == (FIRST, None)
+    assert tokens(folded([*HISTORY, end])) == (FIRST, None)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +176,7 @@ def test_a_queued_unit_may_end_first(end: Event) -> None:
 )
 def test_a_node_gets_no_third_attempt(third: Attempt) -> None:
     with pytest.raises(IllegalEvent):
-        fold(state(HISTORY), UnitAssigned(22, third))
+        fold(folded(HISTORY), ev.UnitAssigned(22, third))
 
 
 @pytest.mark.parametrize(
@@ -207,16 +192,16 @@ def test_a_node_gets_no_third_attempt(third: Attempt) -> None:
 )
 def test_a_wrongly_queued_attempt_is_refused(wrong: Attempt) -> None:
     with pytest.raises(IllegalEvent):
-        fold(state(BEFORE), UnitAssigned(QUEUED, wrong))
+        fold(folded(BEFORE), ev.UnitAssigned(QUEUED, wrong))
 
 
 def test_no_unit_is_queued_behind_one_that_is_over() -> None:
     """Its end may have been a failure, after which the node gets no more units."""
-    over = state([*BEFORE, UnitCommitted(21, visit(0, FIRST))])
+    over = folded([*BEFORE, ev.UnitCommitted(21, visit(0, FIRST))])
     with pytest.raises(IllegalEvent, match="exclusive access"):
-        fold(over, UnitAssigned(22, attempt(1, queued_behind=FIRST, second_key=True)))
+        fold(over, ev.UnitAssigned(22, attempt(1, queued_behind=FIRST, second_key=True)))
 
 
 def test_a_leaving_node_gives_up_its_queued_unit() -> None:
-    after = state([*HISTORY, NodeDraining(22, "a", 30.0), UnitWithdrawn(23, "a", QUEUED)])
+    after = folded([*HISTORY, ev.NodeDraining(22, "a", 30.0), ev.UnitWithdrawn(23, "a", QUEUED)])
     assert tokens(after) == (FIRST, None)

@@ -67,7 +67,7 @@ def step(
 def turn_of(state: State, config: str, most: int, ranks: int = 2) -> NextStep | None:
     assert state.plan is not None
     nodes = {name: Node(name, "h", ranks=ranks) for name in "abcd"[:most]}
-    return next_steps(state, state.plan, nodes)[config].get(("cpu", ranks))
+    return next_steps(state, state.plan, nodes, state.configs)[config].get(("cpu", ranks))
 
 
 def test_each_strategy_is_profiled_in_order_and_then_the_fastest_is_used() -> None:

@@ -1,5 +1,5 @@
-"""A run, its replay, running out of memory and two ranks on an accelerator, which is pretended: ``make
-test-device`` runs much more on it. What it cannot show is in docs/how-to/gpus.md."""
+"""A run, its replay, running out of memory and two ranks on an accelerator, which is pretended. ``make test``
+has the first test alone, ``make test-device`` much more. What it cannot show is in docs/how-to/gpus.md."""
 
 from __future__ import annotations
 
@@ -114,9 +114,8 @@ def recipe(project: Path, name: str, **sections: Any) -> str:
     return f"{name}.yaml"
 
 
-OTHER = pytest.param(
-    "PrivateUse1", marks=pytest.mark.skipif("TEST_DEVICE" not in os.environ, reason="make test-device")
-)
+ONLY_THERE = pytest.mark.skipif("TEST_DEVICE" not in os.environ, reason="make test-device")
+OTHER = pytest.param("PrivateUse1", marks=ONLY_THERE)
 
 
 @pytest.mark.parametrize("key", ["CUDA", OTHER])
@@ -137,6 +136,7 @@ def test_a_run_with_a_config_too_large_and_its_replay(
     assert "bit-identical to the record: 4 visits" in cerebro(key, "replay", "sweep")
 
 
+@ONLY_THERE
 def test_two_ranks_have_a_device_each(cerebro: Callable[..., str], project: Path) -> None:
     words = recipe(project, "ranks", node={"ranks": 2}, parallelism="ddp")
     assert "starting 1 node on 2 GPUs (Pretended GPU)" in cerebro("CUDA", "run", words)
@@ -146,7 +146,8 @@ def test_two_ranks_have_a_device_each(cerebro: Callable[..., str], project: Path
     assert "1 node with 2 ranks each take 2 GPUs, and this machine has 1" in refused
 
 
-@pytest.mark.parametrize("key", ["CUDA", OTHER])
+@ONLY_THERE
+@pytest.mark.parametrize("key", ["CUDA", "PrivateUse1"])
 def test_a_base_stays_on_the_device(project: Path, key: Key) -> None:
     """It crosses the bus when it is made, when the first unit loads it, and when a unit has written to it. No
     digest depends on that."""
@@ -154,9 +155,9 @@ def test_a_base_stays_on_the_device(project: Path, key: Key) -> None:
     env = {name: value for name, value in os.environ.items() if name not in (SOCKET, FORK_OF)} | device
     script = Path(__file__).parent / "frozen_units.py"
     env["PYTHONPATH"] = os.pathsep.join([env["PYTHONPATH"], str(script.parents[1])])
-    tasks = ["writing", *(["lightning"] if key == "CUDA" else [])]  # Lightning has no other accelerator
-    if "TEST_DEVICE" in os.environ:
-        tasks += ["torch", "looking ahead"]
+    tasks = ["writing", "torch", "looking ahead"]
+    if key == "CUDA":  # Lightning has no other accelerator
+        tasks.append("lightning")
     command = [sys.executable, str(script), *tasks]
     printed = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     for name, (units, whole) in json.loads(printed.stdout.splitlines()[-1]).items():
@@ -170,6 +171,7 @@ def test_a_base_stays_on_the_device(project: Path, key: Key) -> None:
             assert units[unfrozen]["bus"][1] > bases[0] / 2, "what was written to crosses"
 
 
+@ONLY_THERE
 def test_without_a_device_a_run_trains_on_the_cpu(cerebro: Callable[..., str], project: Path) -> None:
     words = recipe(project, "cpu", epochs=1, search={"space": {"lr": [0.1], "width": [8]}})
     (project / "net.py").write_text(MODULE.replace("device=kind)", 'device="cpu")'))

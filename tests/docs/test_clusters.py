@@ -22,6 +22,7 @@ from support import pages
 from support.kubernetes_types import check_type
 from support.pages import ROOT, parsed
 from support.slurm_cluster import KILL_WAIT
+from support.waiting import SOON
 
 FOLDER = ROOT / "docs" / "clusters"
 PAGES = ["docs/how-to/cluster.md", "docs/how-to/spot.md", "docs/how-to/data.md"]
@@ -123,10 +124,10 @@ def test_the_spot_script_lets_the_host_leave_when_the_notice_comes() -> None:
     env = {"METADATA": f"http://127.0.0.1:{server.server_port}", "POLL": "0.05", "PATH": "/usr/bin:/bin"}
     with subprocess.Popen(["sleep", "60"]) as host:
         try:
-            subprocess.run([FOLDER / "spot.sh", str(host.pid)], env=env, check=True, timeout=30)
-            assert host.wait(60) == -15
+            subprocess.run([FOLDER / "spot.sh", str(host.pid)], env=env, check=True, timeout=SOON)
+            assert host.wait(SOON) == -15
             # Without a host there is nothing to wait for.
-            subprocess.run([FOLDER / "spot.sh", str(host.pid)], env=env, check=True, timeout=30)
+            subprocess.run([FOLDER / "spot.sh", str(host.pid)], env=env, check=True, timeout=SOON)
         finally:
             host.kill()
             server.shutdown()

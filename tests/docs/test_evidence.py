@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -202,131 +201,6 @@ def test_the_pages_show_what_is_recorded(measuring: ModuleType, tmp_path: Path) 
         assert (pages.folder / page.name).read_text() == page.read_text(), page.name
 
 
-def _only(*names: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    return lambda results: {name: values for name, values in results.items() if name in names}
-
-
-def _but(*words: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    return lambda results: {
-        name: values for name, values in results.items() if not any(word in name for word in words)
-    }
-
-
-def _inside(
-    name: str, change: Callable[[dict[str, Any]], dict[str, Any]]
-) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    return lambda results: {**results, name: change(results[name])}
-
-
-REDUCED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "batch_sizes": _inside("fashion", _but("64")),
-    "communication": _only("fashion"),
-    "end_to_end": _only("fashion"),
-    "failures": _but("leader lost"),
-    "links": lambda results: {
-        name: _but("256")(values) for name, values in _but("100 Mbit/s", "small hosts")(results).items()
-    },
-    "node_numbers": _inside("simulated", _only("16")),
-    "on_ray": _only("convolutions"),
-    "plan_quality": _only("small schedules", "4 small nets"),
-    "remote_storage": _only("5000", "10000"),
-    "scheduling": lambda results: {
-        part: {name: _but("exact")(setting) for name, setting in settings.items() if "256" not in name}
-        for part, settings in results.items()
-    },
-    "searches": _only("seconds", "ASHA", "ASHA, processes"),
-    "stragglers": _but("on demand"),
-}
-"""What the reduced size leaves out of the record; of the other experiments nothing."""
-
-
-def test_a_reduced_run_fills_in_a_copy_of_the_pages(measuring: ModuleType, tmp_path: Path) -> None:
-    import figures
-    from pages import DOCS, Pages
-
-    pages = Pages(tmp_path / "results", tmp_path / "pages")
-    for file in measuring.RESULTS["full"].glob("*.json"):
-        results = measuring.read(file)
-        measuring.write(pages.results / file.name, "reduced", REDUCED.get(file.stem, dict)(results))
-    before = {file: file.read_bytes() for file in DOCS.iterdir()}
-    figures.copy_pages(pages)
-    assert figures.show(pages, [file.stem for file in figures.results(pages)]) == []
-    assert {file: file.read_bytes() for file in DOCS.iterdir()} == before
-    cleared = {
-        page.name: times
-        for page in pages.folder.glob("*.md")
-        if (times := page.read_text().count(figures.NOT_MEASURED))
-    }
-    assert cleared == {
-        "end_to_end.md": 3,  # sentences, clicks, all rows
-        "over_a_network.md": 2,  # batches of 256, small hosts
-    }
-    assert "reduced run" in (pages.folder / "failures.md").read_text().splitlines()[2]
-    assert "](../" not in (pages.folder / "failures.md").read_text().replace("](../../", "")
-    assert (pages.folder / "plan_quality.svg").exists()
-    assert "| `end_to_end.py` |" in (pages.folder / "index.md").read_text()
-
-
-@pytest.mark.usefixtures("measuring")
-def test_pictures_of_an_earlier_reduced_run_go(tmp_path: Path) -> None:
-    import figures
-    from pages import Pages
-
-    (tmp_path / "failures.svg").touch()
-    figures.copy_pages(Pages(tmp_path / "results", tmp_path))
-    assert not (tmp_path / "failures.svg").exists()
-    assert figures.NOT_MEASURED in (tmp_path / "failures.md").read_text()
-
-
-def test_an_unmeasured_value_keeps_no_other_from_its_page(measuring: ModuleType, tmp_path: Path) -> None:
-    import figures
-    from pages import Pages
-
-    pages = Pages(tmp_path / "results", tmp_path / "pages")
-    live = measuring.read(measuring.RESULTS["full"] / "node_numbers.json")["live"]
-    measuring.write(pages.results / "node_numbers.json", "reduced", {"live": live})
-    figures.copy_pages(pages)
-    assert figures.show(pages, ["node_numbers"]) == ["node_numbers ('simulated')"]
-    assert "| `node_numbers.py` |" in (pages.folder / "index.md").read_text()
-
-
-PARTS = {
-    "plan_quality": ("small schedules", "scheduling.md", ("schedules", "plans")),
-    "scheduling": ("several GPUs", "scheduling.md", ("gpus", "shops")),
-    "stragglers": ("simulated", "failures.md", ("simulated", "live")),
-}
-"""Experiments of two parts: the results of one, the page, and the marks of it and of the other."""
-
-
-@pytest.mark.parametrize("name", PARTS)
-@pytest.mark.parametrize("only", [True, False])
-def test_a_part_is_shown_alone(measuring: ModuleType, tmp_path: Path, name: str, only: bool) -> None:
-    import figures
-    from pages import Pages
-
-    part, page, marks = PARTS[name]
-    results = measuring.read(measuring.RESULTS["full"] / f"{name}.json")
-    measuring.write(tmp_path / f"{name}.json", "reduced", (_only if only else _but)(part)(results))
-    pages = Pages(tmp_path, tmp_path)
-    figures.copy_pages(pages)
-    assert figures.show(pages, [name]) == []
-    filled, cleared = marks if only else marks[::-1]
-    text = (tmp_path / page).read_text()
-    assert f"<!-- {cleared} -->\n\n{figures.NOT_MEASURED}" in text
-    assert f"<!-- {filled} -->\n\n|" in text
-
-
-def test_the_index_says_how_quiet_it_was(measuring: ModuleType, tmp_path: Path) -> None:
-    import figures
-    from pages import Pages
-
-    rounds = {"ours": [{"quiet": True}, {"quiet": False}], "theirs": [{"quiet": True}]}
-    measuring.write(tmp_path / "it.json", "full", {"data": rounds, "sizes": [1, 2]})
-    line = figures.measured(Pages(tmp_path, tmp_path)).splitlines()[-1]
-    made = " | ".join(str(measuring.machine()[name]) for name in ("date", "cores", "torch"))
-    assert line == f"| `it.py` | {made} | full | 1 to 2 | 2 of 3 |"
-
-
 @pytest.mark.usefixtures("measuring")
 def test_hosts_read_all_rows_of_a_job_once_between_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -353,28 +227,6 @@ def test_hosts_read_all_rows_of_a_job_once_between_them(
     for one, other in zip(held_by(0, 1), held_by(1, 1), strict=True):
         assert sorted(one + other) == list(range(20))
     assert [len(rows) for rows in held_by(1, 2)] == [4, 5]
-
-
-@pytest.mark.usefixtures("measuring")
-def test_a_share_of_a_training_is_extrapolated_from_its_first_step_on() -> None:
-    import links
-
-    usage = {"seconds": 12.0, "start_seconds": 4.0, "share": 8}
-    assert links.training_seconds_of(usage) == 64.0
-    assert links.seconds_of(usage) == 68.0
-
-
-@pytest.mark.usefixtures("measuring")
-def test_what_keeps_a_host_from_the_end_is_named() -> None:
-    import links
-    from bed import Ended
-
-    done, ended_with_it = Ended(0, ["{}"]), Ended(None, [])
-    assert links.error_of([done, done]) == ""
-    assert "has not ended" in links.error_of([done, ended_with_it])
-    assert "memory" in links.error_of([ended_with_it, Ended(-signal.SIGKILL, [])])
-    full = ["OSError: [Errno 28] No space left on device", "", "later"]
-    assert links.error_of([Ended(1, full), ended_with_it]) == full[0]
 
 
 def test_a_ratio_is_worse_only_beyond_the_noise(measuring: ModuleType) -> None:

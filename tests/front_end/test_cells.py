@@ -146,6 +146,14 @@ def test_the_class_is_that_of_the_latest_run(cell: Cell, tmp_path: Path) -> None
     assert imported(written("Size", tmp_path), tmp_path).Size().rows == 1
 
 
+def test_a_class_may_derive_from_the_one_whose_name_it_takes(cell: Cell, tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        base = "Net" if number > 1 else "object"
+        cell(f"class Net({base}):\n    def of_{number}(self): return {number}")
+    net = imported(written("Net", tmp_path), tmp_path).Net()
+    assert (net.of_1(), net.of_2(), net.of_3()) == (1, 2, 3)
+
+
 def test_annotations_stay_texts(cell: Cell, tmp_path: Path) -> None:
     cell("from __future__ import annotations")
     cell("class Node:\n    def next(self) -> Node | Unknown: ...")

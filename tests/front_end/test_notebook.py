@@ -16,6 +16,7 @@ from jupyter_client.manager import KernelManager
 
 from cerebro_elastic.system.process import PYTHON
 from support.forked import output
+from support.waiting import SOON
 
 FIRST = """
 import time
@@ -90,7 +91,7 @@ class Notebook:
                 interrupt_at = None
                 self._manager.interrupt_kernel()
 
-        self._client.execute_interactive(cell, output_hook=take, timeout=100)
+        self._client.execute_interactive(cell, output_hook=take, timeout=SOON)
         return self.all()
 
     def _keep(self, key: str, text: str) -> None:
@@ -107,7 +108,7 @@ def notebook(tmp_path: Path, _fork_server: None) -> Iterator[Notebook]:
     client = manager.client()
     client.start_channels()
     try:
-        client.wait_for_ready(timeout=60)
+        client.wait_for_ready(timeout=SOON)
         notebook = Notebook(manager, client, tmp_path)
         notebook.run(FIRST)
         notebook.run(CLASSES)

@@ -11,26 +11,10 @@ import pytest
 
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import next_units, position
+from cerebro_elastic.core.model import events as ev
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Member, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config, Status
-from cerebro_elastic.core.model.events import (
-    ConfigCreated,
-    ConfigEnded,
-    Event,
-    HomesAssigned,
-    LeaderChanged,
-    NodeDraining,
-    NodeJoined,
-    NodeLeft,
-    NodeQuarantined,
-    ProfileDone,
-    RunEnded,
-    RunOpened,
-    UnitAssigned,
-    UnitCommitted,
-    UnitFailed,
-    UnitWithdrawn,
-)
+from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
@@ -51,10 +35,10 @@ class Past:
         self.state = State()
         self.events: list[Event] = []
         self.plan = Plan("a-run", partitions, epochs, max_nodes=8, strategies=(Strategy(), GANG))
-        self.tell(RunOpened, plan=self.plan)
-        self.tell(LeaderChanged, leader="a-leader")
+        self.tell(ev.RunOpened, plan=self.plan)
+        self.tell(ev.LeaderChanged, leader="a-leader")
         for name, hparams in configs.items():
-            self.tell(ConfigCreated, config=Config(name, hparams))
+            self.tell(ev.ConfigCreated, config=Config(name, hparams))
 
     def tell(self, kind: type[Event], **values: Any) -> int:
         event: Any = kind(revision=len(self.events) + 2, **values)
@@ -68,18 +52,18 @@ class Past:
 
     def join(self, *names: str) -> None:
         for name in names:
-            self.tell(NodeJoined, node=Node(name, f"host-{name[-1]}", registration=len(self.events) + 2))
+            self.tell(ev.NodeJoined, node=Node(name, f"host-{name[-1]}", registration=len(self.events) + 2))
 
     def place(self) -> None:
         nodes = sorted(self.state.nodes)
-        self.tell(HomesAssigned, homes={j: (nodes[j % len(nodes)],) for j in range(self.plan.partitions)})
+        self.tell(ev.HomesAssigned, homes={j: (nodes[j % len(nodes)],) for j in range(self.plan.partitions)})
 
     def assign(self, config: str, node: str) -> Attempt:
         row = self.state.configs[config]
         unit = next_units(row, self.plan)[0]
         registration = self.state.nodes[node].registration
         token = self.tell(
-            UnitAssigned, attempt=Attempt(unit, node, registration, row.revision, input=row.head)
+            ev.UnitAssigned, attempt=Attempt(unit, node, registration, row.revision, input=row.head)
         )
         return Attempt(unit, node, registration, row.revision, input=row.head, token=token)
 
@@ -89,9 +73,9 @@ class Past:
         unit = replace(next_units(row, self.plan)[0], phase=Phase.PROFILE)
         lead, *gang = (Member(name, self.state.nodes[name].registration) for name in nodes)
         attempt = Attempt(unit, lead.node, lead.registration, row.revision, row.head, GANG, gang=tuple(gang))
-        token = self.tell(UnitAssigned, attempt=attempt)
+        token = self.tell(ev.UnitAssigned, attempt=attempt)
         result = ProfileResult(unit, GANG, "cpu", lead.node, token, 0.25, 5_000_000, refusal)
-        self.tell(ProfileDone, profile=result)
+        self.tell(ev.ProfileDone, profile=result)
 
     def commit(
         self, attempt: Attempt, start: float, metrics: Mapping[str, float], saving: float = 0.0
@@ -114,19 +98,19 @@ class Past:
             metrics=metrics,
             save_seconds=saving,
         )
-        self.tell(UnitCommitted, visit=visit)
+        self.tell(ev.UnitCommitted, visit=visit)
 
     def visit(self, config: str, node: str, start: float, **metrics: float) -> None:
         self.commit(self.assign(config, node), start, metrics)
 
     def fail(self, attempt: Attempt, kind: FailureKind, story: str) -> None:
-        self.tell(UnitFailed, failure=Failure(attempt.unit, attempt.node, attempt.token, kind, story))
+        self.tell(ev.UnitFailed, failure=Failure(attempt.unit, attempt.node, attempt.token, kind, story))
 
     def end(self) -> None:
         for config in self.state.configs.values():
             if config.status is Status.LIVE:
-                self.tell(ConfigEnded, config=config.id, status=Status.STOPPED, reason="enough")
-        self.tell(RunEnded, outcome="finished")
+                self.tell(ev.ConfigEnded, config=config.id, status=Status.STOPPED, reason="enough")
+        self.tell(ev.RunEnded, outcome="finished")
 
     @property
     def spec(self) -> Spec:
@@ -157,22 +141,22 @@ def past() -> Past:
     lost = past.assign("c0001", "node-1")
     past.visit("c0002", "node-2", 0.5)
     past.visit("c0000", "node-2", 1.5, val_acc=0.5, loss=1.0)
-    past.tell(NodeLeft, node="node-1")
-    past.tell(UnitWithdrawn, node="node-1", token=lost.token)
+    past.tell(ev.NodeLeft, node="node-1")
+    past.tell(ev.UnitWithdrawn, node="node-1", token=lost.token)
     past.visit("c0001", "node-0", 2.0)
     broken = past.assign("c0003", "node-2")
     past.visit("c0002", "node-0", 3.0, val_acc=0.7, loss=math.nan)
     past.fail(broken, FailureKind.DISK_FULL, "no space left")
-    past.tell(NodeQuarantined, node="node-2", why="its disk is full", failure=broken.token, seconds=60.0)
+    past.tell(ev.NodeQuarantined, node="node-2", why="its disk is full", failure=broken.token, seconds=60.0)
     past.join("node-1")
     past.visit("c0001", "node-1", 4.0, val_acc=0.9, loss=0.2)
     past.visit("c0001", "node-0", 5.0)
     past.visit("c0001", "node-0", 6.0, val_acc=0.8, loss=0.1)
-    past.tell(NodeDraining, node="node-1", grace=30.0)
-    past.tell(NodeLeft, node="node-1")
+    past.tell(ev.NodeDraining, node="node-1", grace=30.0)
+    past.tell(ev.NodeLeft, node="node-1")
     past.visit("c0000", "node-0", 7.0)
     past.visit("c0000", "node-0", 8.0, val_acc=0.6, loss=0.5)
-    past.tell(ConfigEnded, config="c0003", status=Status.FAILED, reason="the loss is NaN")
+    past.tell(ev.ConfigEnded, config="c0003", status=Status.FAILED, reason="the loss is NaN")
     past.end()
     return past
 

@@ -11,6 +11,7 @@ import pytest
 
 import cerebro_elastic
 from cerebro_elastic import RunResult
+from support.waiting import SOON
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what several tests are made of
 
@@ -127,7 +128,7 @@ def finished(project: Path) -> RunResult:
 def nothing_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No node outlives a test, even if the process that started it was killed."""
     yield
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + SOON
     while left := _nodes_below(tmp_path_factory.getbasetemp()):
         assert time.monotonic() < deadline, left
         time.sleep(0.05)

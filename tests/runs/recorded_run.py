@@ -3,7 +3,6 @@ memory, and one node does all its units."""
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.results.test_set import measure_winner
 from cerebro_elastic.runs.reusable import read_reusable
 from cerebro_elastic.runs.start.prepare_run import write_spec
-from cerebro_elastic.runs.start.project import Project, keep_project, look
 from cerebro_elastic.runs.start.reuse import Reuse, find
 from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.runs.versions import on_record
@@ -101,15 +99,9 @@ def opened(
         storage=str(folder.path),
         version="0",
     )
-    spec, _ = find(spec, recipe, keep_project(folder, recipe, spec.code), folder, reuse)
+    spec, _ = find(spec, recipe, folder, reuse)
     write_spec(folder, spec)
     return spec
-
-
-def project_of(home: Path) -> Project:
-    """The project of the runs in a home."""
-    recipe = load_recipe({**RECIPE, "data": {"url": "data"}}, root=home)
-    return look(recipe, RunFolder(home / "runs" / "new"), {"a_recorded_model.py"}, os.environ)
 
 
 def record(home: Path, run: str = "recorded", **opening: Any) -> RunResult:

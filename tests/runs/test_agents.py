@@ -23,10 +23,9 @@ from cerebro_elastic.runs.start.machine import Accelerators
 from cerebro_elastic.system import logs
 from cerebro_elastic.system.forkserver import SOCKET
 from support.processes import is_running
-from support.waiting import wait_for
+from support.waiting import SOON, wait_for
 
 SINCE = 100
-DEADLINE = 60.0
 Make = Callable[..., LocalAgents]
 
 
@@ -67,7 +66,7 @@ def starts(folder: Path) -> int:
 
 
 def keep_until(agents: LocalAgents, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE
+    deadline = time.monotonic() + SOON
     while not condition():
         agents.keep()
         assert time.monotonic() < deadline

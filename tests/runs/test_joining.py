@@ -1,5 +1,5 @@
-"""Machines that come and go: nodes join a run, by torchrun and by `cerebro join`; one is drained; the
-leader's process is killed, and another finishes the run. The verdict is the record of the survivors."""
+"""Machines that come and go: nodes join a run, by torchrun before it begins, and by `cerebro join`; one
+is drained; the leader's process is killed, another finishes the run. The verdict is the survivors' record."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
+from cerebro_elastic.system.forkserver import SOCKET
 from cerebro_elastic.system.run_key import RunKey
 from support.ledger import Ledger
 from support.prepared import prepare
-from support.processes_of_users import DEADLINE, MODEL, RECIPE, cerebro, process
+from support.processes_of_users import MODEL, RECIPE, cerebro, process
 from support.proxy import Bad, BadProxy
-from support.waiting import wait_for
+from support.waiting import SOON, wait_for
 
 pytestmark = pytest.mark.cluster
 RUN = "joined"
@@ -52,14 +53,17 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
         ledger = Ledger(
             stack.enter_context(closing(EtcdStore(etcd.settings))), RUN, RunKey.from_env(os.environ)
         )
+        # A node may come before its run; its rank is a child of its agent, as on a machine by itself.
+        by_hand = agent_command(RUN, endpoint, "by-hand", 1)
+        env = {"CEREBRO_CACHE": str(tmp_path / "cache"), "CEREBRO_PARENT": str(os.getpid()), SOCKET: "off"}
+        hand = stack.enter_context(process(by_hand, tmp_path / "hand.log", **env))
+        wait_for(lambda: ledger.node("by-hand") is not None, "a node that comes before its run")
+        assert ledger.spec() is None
         words = ["run", str(project / "joined.yaml"), "--run-id", RUN, "--home", home, "--etcd", endpoint]
         first = stack.enter_context(cerebro(tmp_path / "run.log", *words))
-        wait_for(lambda: ledger.node("node-0") is not None, "the first node")
+        wait_for(lambda: ledger.node("node-0") is not None, "the run's own node")
 
-        # One by each way; both are given partitions.
-        by_hand = agent_command(RUN, endpoint, "by-hand", 1)
-        env = {"CEREBRO_CACHE": str(tmp_path / "cache"), "CEREBRO_PARENT": str(os.getpid())}
-        hand = stack.enter_context(process(by_hand, tmp_path / "hand.log", **env))
+        # Others come later; all are given partitions.
         words = ["join", RUN, "--name", "other", "--home", elsewhere, "--etcd", endpoint, "--grace", "5"]
         other = stack.enter_context(cerebro(tmp_path / "other.log", *words))
         words = ["join", RUN, "--name", "guest", "--home", home, "--etcd", endpoint, "--grace", "30"]
@@ -73,11 +77,11 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
 
         # Asked to leave, by command or by SIGTERM, nodes finish what they have; their partitions move.
         with cerebro(tmp_path / "drain.log", "drain", RUN, "by-hand", "--etcd", endpoint) as drain:
-            assert drain.wait(DEADLINE) == 0, (tmp_path / "drain.log").read_text()
+            assert drain.wait(SOON) == 0, (tmp_path / "drain.log").read_text()
         guest.send_signal(signal.SIGTERM)
         wait_for(lambda: ledger.node("by-hand") is None, "the node to leave")
-        hand.wait(DEADLINE)
-        assert guest.wait(DEADLINE) == 130, (tmp_path / "guest.log").read_text()
+        hand.wait(SOON)
+        assert guest.wait(SOON) == 130, (tmp_path / "guest.log").read_text()
         wait_for(
             lambda: set(ledger.state().homes.values()) == {("node-0",), ("other",)}, "its partitions to move"
         )
@@ -88,7 +92,7 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
         wait_for(lambda: set(ledger.state().nodes) == {"other"}, "the dead ones' leases to end")
         wait_for(lambda: ledger.state().leader not in (None, leader), "another leader")
         (project / "slowly").unlink()
-        assert other.wait(DEADLINE) == 0, (tmp_path / "other.log").read_text()
+        assert other.wait(SOON) == 0, (tmp_path / "other.log").read_text()
         assert ledger.state().outcome == "finished"
         assert ledger.state().nodes == {}
 
@@ -152,7 +156,7 @@ def test_with_two_replicas_a_node_goes_on_without_the_data_when_another_is_kille
         wait_for(lambda: ledger.ended() or first.poll() is not None, "the run to end")
         assert ledger.state().outcome == "finished", (tmp_path / "run.log").read_text()
         s3.reset()  # who reports on the run reads what its data are
-        assert first.wait(DEADLINE) == 0, (tmp_path / "run.log").read_text()
+        assert first.wait(SOON) == 0, (tmp_path / "run.log").read_text()
 
     result = cerebro_elastic.Run.open(run, home=tmp_path / "runs").result
     assert {visit.node for row in result.leaderboard for visit in row.visits} == {"node-0", "by-hand"}

@@ -17,8 +17,8 @@ from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.system.run_key import RunKey
 from support.etcd_cluster import free_ports
-from support.processes_of_users import DEADLINE, MODEL, RECIPE, cerebro
-from support.waiting import wait_for
+from support.processes_of_users import MODEL, RECIPE, cerebro
+from support.waiting import SOON, wait_for
 
 RUN = "lost"
 
@@ -51,8 +51,8 @@ def test_an_etcd_that_is_lost_with_its_disk_is_restored(project: Path, tmp_path:
             words = [*serve, home, "--restore", "--storage", str(storage)]
             with cerebro(tmp_path / "second.log", *words) as restored:
                 (project / "slowly").unlink()
-                assert host.wait(DEADLINE) == 0, (tmp_path / "host.log").read_text()
-                assert restored.wait(DEADLINE) == 0, (tmp_path / "second.log").read_text()
+                assert host.wait(SOON) == 0, (tmp_path / "host.log").read_text()
+                assert restored.wait(SOON) == 0, (tmp_path / "second.log").read_text()
     result = cerebro_elastic.Run.open(RUN, home=home).result
     assert [row.status for row in result.leaderboard] == ["finished"] * 2
     assert verify(result) == []
@@ -64,8 +64,8 @@ def test_an_etcd_that_is_lost_with_its_disk_is_restored(project: Path, tmp_path:
         cerebro(tmp_path / "again.log", *serve, home) as etcd,
         cerebro(tmp_path / "host.log", *take_part) as host,
     ):
-        assert host.wait(DEADLINE) == 0, (tmp_path / "host.log").read_text()
-        assert etcd.wait(DEADLINE) == 0, (tmp_path / "again.log").read_text()
+        assert host.wait(SOON) == 0, (tmp_path / "host.log").read_text()
+        assert etcd.wait(SOON) == 0, (tmp_path / "again.log").read_text()
     result = cerebro_elastic.Run.open(RUN, home=home).result
     assert [len(row.curve) for row in result.leaderboard] == [7, 7]
     assert verify(result) == []

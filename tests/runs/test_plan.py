@@ -173,3 +173,19 @@ def test_a_grid_trains_some_configs_at_a_time_unless_they_share_batches(
     values: dict[str, Any], begun: int
 ) -> None:
     assert plan_of(recipe(**values), "r", 4, 0).begun_per_node == begun
+
+
+def test_of_many_configs_the_begin_of_the_run_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = measurement(tried("c0000", 0.1), tried("c0005", 0.2))
+    grid = {"space": {"lr": [0.001 * i for i in range(1, 61)]}}
+    asha = {"method": "asha", "num": 100, "reduction_factor": 2, "space": {"lr": {"uniform": [0, 1]}}}
+    whole = [plan(measured, [2], [2], search=search) for search in (grid, asha)]
+    monkeypatch.setattr(planning, "MOST_UNITS", 50)
+    monkeypatch.setattr(planning, "LEAST_UNITS", 50)
+    begun = [plan(measured, [2], [2], search=search) for search in (grid, asha)]
+    assert begun[0].best.seconds == pytest.approx(whole[0].best.seconds, rel=0.02)
+    assert begun[1].best.seconds == pytest.approx(whole[1].best.seconds, rel=0.2), "it stops by luck"
+    assert [each.configs for each in begun] == [each.configs for each in whole] == [60, 100]
+    assert [begun[0].communication[n].bytes for n in (0, 1, 3, 4, 5)] == pytest.approx(
+        [whole[0].communication[n].bytes for n in (0, 1, 3, 4, 5)], rel=0.02
+    )

@@ -23,7 +23,7 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.retrying import PATIENCE
 from cerebro_elastic.store.ledger.record import Record
 from support.memory_store import MemoryStore
-from support.store_contract import SOON
+from support.waiting import SOON
 
 
 class Leases(MemoryStore):

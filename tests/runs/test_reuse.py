@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import recorded_run
-from recorded_run import MODEL, opened, project_of, record
+from recorded_run import MODEL, opened, record
 
 from cerebro_elastic import RunResult, checkpoint
 from cerebro_elastic.core.model.reuse import Reusable
@@ -273,12 +273,12 @@ def test_a_run_that_goes_on_or_was_made_by_other_versions_is_not_taken(
 @pytest.mark.parametrize(
     ("reusable", "why"),
     [
-        (Reusable(), "there is no earlier run of this project"),
+        (Reusable(), "no earlier run has its recipe in this folder"),
         (
             Reusable(why_not={"a": ("x", "y", "z"), "b": ("torch 1, now 2",)}),
             "not from run b: torch 1, now 2",
         ),
-        (Reusable(why_not={"a": ("x",)}, equal=("b",)), "no earlier run with the same project"),
+        (Reusable(why_not={"a": ("x",)}, equal=("b",)), "no earlier run with the same code"),
         (Reusable(equal=("b",), lacking={"here": "run b, c0001: 8 units"}), "run b, c0001: 8 units"),
         (Reusable({"here": ()}, equal=("b",)), "no node here is of the kind"),
     ],
@@ -296,10 +296,9 @@ def test_a_run_that_is_not_asked_to_takes_nothing_and_says_what_there_is(
     home: Path, first: RunResult
 ) -> None:
     recipe, folder = first.recipe, RunFolder(home / "runs" / "new")
-    project = project_of(home)
-    asked = reuse.find(replace(first.spec, storage=str(folder.path)), recipe, project, folder, False)
+    asked = reuse.find(replace(first.spec, storage=str(folder.path)), recipe, folder, False)
     assert asked[0].reuse == ""
-    assert "8 of 8 units stand in the run recorded if nothing but the recipe has changed" in asked[1]
+    assert "8 of 8 units stand in the run recorded if no file that your code reads has changed" in asked[1]
     assert not folder.path.exists(), "nothing was linked"
 
 
@@ -312,26 +311,6 @@ def test_the_environment_asks_for_reuse_by_on_alone(home: Path, monkeypatch: pyt
     monkeypatch.setenv(reuse.VARIABLE, "yes")
     with pytest.raises(RunError, match="CEREBRO_REUSE is 'yes': choices: on, off"):
         reuse.looks(False, RunFolder(home / "runs" / "new"))
-
-
-def test_a_file_or_a_variable_of_the_project_that_changed_is_named(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reading = "import os\nSIZE = os.getenv('SIZE')\n" + MODEL
-    (home / "size.txt").write_text("4")
-    shutil.rmtree(home / "runs" / "recorded")
-    short: dict[str, Any] = {"model": reading, "epochs": 1, "search": {"space": {"lr": [0.1]}}}
-    record(home, **short)
-    assert found(home, **short) == (2, "")
-    monkeypatch.setenv("SIZE", "5")
-    with pytest.raises(RunError, match="the environment variable SIZE is new"):
-        opened(home, "variable", **short, reuse="recorded")
-    monkeypatch.delenv("SIZE")
-    (home / "size.txt").write_text("5")
-    with pytest.raises(RunError, match=r"size\.txt has changed"):
-        opened(home, "file", **short, reuse="recorded")
-    (home / "runs" / "recorded" / "project.json").unlink()
-    assert "its project is not known" in found(home, **short)[1]
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ from support.faults import KINDS, Kind, What, Whom, random_plan
 from support.lead import record_of
 from support.recorded_search import unexplained
 from support.storm import Storm
+from support.waiting import SOON
 
 pytestmark = pytest.mark.cluster
 
@@ -182,7 +183,6 @@ def test_an_impossible_start_is_reported_before_anything_starts(asha: RunResult)
     assert "does not take the checkpoint" in error_of(width=5)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.usefixtures("imports_as_found")
 def test_a_killed_leader_changes_no_later_proposal(tmp_path: Path) -> None:
     """Rungs and TPE in one search; where the kill falls, the seed says."""
@@ -196,7 +196,7 @@ def test_a_killed_leader_changes_no_later_proposal(tmp_path: Path) -> None:
     kills = random_plan(11, 1, nodes=1, commits=8, kinds={kill: KINDS[kill]})
     with Cluster(made, RunFolder(tmp_path / "led"), nodes=1, candidates=2) as cluster:
         storm = Storm(cluster, kills)
-        assert storm.rage(100)
+        assert storm.rage(SOON)
     (strike,) = storm.strikes
     for candidate in cluster.candidates:
         result = RunResult(record_of(cluster.folder, candidate))

@@ -10,16 +10,14 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.view import RunView
-from cerebro_elastic.core.model import events as kinds
+from cerebro_elastic.core.model import events as ev
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import Event, RunEnded, StateRead
 from cerebro_elastic.core.model.interfaces import ConfigView, SearchContext
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.errors import RecipeError, SearchError
 from cerebro_elastic.recipes import Objective, Recipe, load_recipe
@@ -30,6 +28,7 @@ from cerebro_elastic.runs.from_recipe import plan_of
 from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.search.study_journal import study_of
 from cerebro_elastic.simulation import Times
+from support.histories import folded
 
 LOSS = Objective(metric="loss")
 FUNCTION = """
@@ -57,23 +56,23 @@ def recipe(**search: Any) -> Recipe:
 def history(losses: dict[str, Sequence[float]]) -> list[Event]:
     """Epochs of one unit each, config after config; the last config is stopped."""
     events: list[Event] = [
-        kinds.RunOpened(1, Plan("r", 1, 2)),
-        kinds.NodeJoined(2, Node("n", "h", registration=2)),
-        kinds.HomesAssigned(3, {0: ("n",)}),
+        ev.RunOpened(1, Plan("r", 1, 2)),
+        ev.NodeJoined(2, Node("n", "h", registration=2)),
+        ev.HomesAssigned(3, {0: ("n",)}),
     ]
     for name, values in losses.items():
         created = len(events) + 1
-        events.append(kinds.ConfigCreated(created, Config(name, {"lr": 0.1, "act": "a"})))
+        events.append(ev.ConfigCreated(created, Config(name, {"lr": 0.1, "act": "a"})))
         head, revision = None, created
         for epoch, value in enumerate(values):
             unit, at = Unit(name, epoch, 0), len(events) + 1
             output = CheckpointRef(f"{name}{epoch}", f"{name}{epoch}", 1)
-            events.append(kinds.UnitAssigned(at, Attempt(unit, "n", 2, revision, head)))
+            events.append(ev.UnitAssigned(at, Attempt(unit, "n", 2, revision, head)))
             visit = Visit(unit, 0, "n", at, head, output, 1, 1, 1.0, 0.0, 100.0, {"loss": value})
-            events.append(kinds.UnitCommitted(at + 1, visit))
+            events.append(ev.UnitCommitted(at + 1, visit))
             head, revision = output, at + 1
         if len(values) < 2:
-            events.append(kinds.ConfigEnded(len(events) + 1, name, Status.STOPPED, "rests"))
+            events.append(ev.ConfigEnded(len(events) + 1, name, Status.STOPPED, "rests"))
     return [*events, RunEnded(len(events) + 1, "finished")]
 
 
@@ -106,7 +105,7 @@ def test_a_history_is_a_study_at_every_moment() -> None:
     assert [(t.state, t.values, t.params) for t in afresh.trials] == [
         (t.state, t.values, t.params) for t in study.trials
     ]
-    read = at_once(recipe(), [StateRead(9, _folded(events))])
+    read = at_once(recipe(), [StateRead(9, folded(events))])
     assert [trial.state for trial in read.trials] == states
     with pytest.raises(SearchError, match=r"copy it with optuna\.copy_study"):
         study.set_user_attr("a", 1)
@@ -126,13 +125,6 @@ def test_a_study_has_the_mean_over_all_seeds_of_a_config() -> None:
         assert trial.state is TrialState.COMPLETE
         assert trial.value == row.best
         assert trial.value == min(trial.intermediate_values.values())
-
-
-def _folded(events: Sequence[Event]) -> State:
-    state = State()
-    for event in events:
-        state = fold(state, event)
-    return state
 
 
 def test_a_users_study_becomes_a_section_and_gets_its_trials() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.decisions.decide import decide, observe
+from cerebro_elastic.core.decisions.decide import decide
+from cerebro_elastic.core.decisions.observing import observe
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.configs import Parent
 from cerebro_elastic.core.model.events import ConfigCreated, RunOpened

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.decisions.decide import observe
+from cerebro_elastic.core.decisions.observing import observe
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.members import by_config, half_interval, mean_curve, member, statuses
 from cerebro_elastic.core.history.view import RunView

@@ -14,22 +14,10 @@ import pytest
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.invariants import check
+from cerebro_elastic.core.model import events as ev
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.core.model.events import (
-    ConfigCreated,
-    Event,
-    HomesAssigned,
-    LeaderChanged,
-    NodeJoined,
-    NodeLeft,
-    ProfileDone,
-    StateRead,
-    UnitAssigned,
-    UnitCommitted,
-    UnitFailed,
-    UnitWithdrawn,
-)
+from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.interfaces import SchedulingContext, Search
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
@@ -74,7 +62,7 @@ def run(
 
 
 def visits(done: Simulation) -> list[Visit]:
-    return [event.visit for event in done.events if isinstance(event, UnitCommitted)]
+    return [event.visit for event in done.events if isinstance(event, ev.UnitCommitted)]
 
 
 @pytest.mark.parametrize("shares", [False, True])
@@ -183,14 +171,14 @@ def test_a_seed_is_a_history() -> None:
 def test_a_dead_node_is_noticed_when_its_lease_ends_and_comes_back() -> None:
     done = run(faults="kill node-1 at 18 for 37")
     left, came = _about("node-1", done.events)
-    assert isinstance(left, NodeLeft)
-    assert isinstance(came, NodeJoined)
+    assert isinstance(left, ev.NodeLeft)
+    assert isinstance(came, ev.NodeJoined)
     on_it = [v for v in visits(done) if v.node == "node-1"]
     assert not [v for v in on_it if 10.0 <= v.started < 55.0]
     assert on_it[-1].started >= 55.0
-    withdrawn = next(e.token for e in done.events if isinstance(e, UnitWithdrawn))
+    withdrawn = next(e.token for e in done.events if isinstance(e, ev.UnitWithdrawn))
     lost = next(
-        e.attempt.unit for e in done.events if e.revision == withdrawn and isinstance(e, UnitAssigned)
+        e.attempt.unit for e in done.events if e.revision == withdrawn and isinstance(e, ev.UnitAssigned)
     )
     # Until its lease has ended nobody else may have its config.
     assert min(v.started for v in visits(done) if v.unit.config == lost.config and v.started > 10.0) >= 23.0
@@ -198,7 +186,7 @@ def test_a_dead_node_is_noticed_when_its_lease_ends_and_comes_back() -> None:
 
 def test_a_node_that_comes_back_before_its_lease_ends_is_another_registration() -> None:
     done = run(faults="kill node-1 at 15 for 2")
-    assert [type(event) for event in _about("node-1", done.events)] == [NodeLeft, NodeJoined]
+    assert [type(event) for event in _about("node-1", done.events)] == [ev.NodeLeft, ev.NodeJoined]
     assert min(v.started for v in visits(done) if v.node == "node-1" and v.started > 10.0) == 17.0
 
 
@@ -222,7 +210,7 @@ def test_a_node_without_time_to_finish_hands_its_unit_on() -> None:
     assert rest.seconds == pytest.approx(6.7)
     assert rest.node != "node-1"
     assert not [v for v in visits(done) if v.node == "node-1" and v.started > 10.0]
-    assert [type(event) for event in _about("node-1", done.events)] == [NodeLeft]
+    assert [type(event) for event in _about("node-1", done.events)] == [ev.NodeLeft]
     assert len([v for v in visits(done) if v.whole]) == 48
 
 
@@ -232,7 +220,7 @@ def test_a_node_with_time_enough_finishes_and_one_with_none_is_lost() -> None:
     assert [v.ended for v in visits(enough) if v.node == "node-1" and v.started == 10.0] == [20.0]
     assert any(v.node == "node-1" and v.started >= 30.0 for v in visits(enough)), "it is back"
     lost = run(faults="drain node-1 at 13 within 0")
-    assert [type(event) for event in lost.events].count(UnitWithdrawn) == 1
+    assert [type(event) for event in lost.events].count(ev.UnitWithdrawn) == 1
     assert len(visits(lost)) == 48
 
 
@@ -249,13 +237,13 @@ def test_evaluations_and_gangs_are_drained_too() -> None:
     assert any(not v.whole and len(v.nodes) == 2 for v in visits(done))
     alone = replace(PLAN, evaluations=4, partitions=1, epochs=1)
     given_up = run(alone, faults="drain node-0 at 61 within 1", times=Times(usual=10.0))
-    assert any(isinstance(event, UnitWithdrawn) for event in given_up.events)
+    assert any(isinstance(event, ev.UnitWithdrawn) for event in given_up.events)
     assert given_up.state.outcome == "finished"
 
 
 def test_while_nobody_leads_units_end_and_none_begin() -> None:
     done = run(faults="kill leader at 12\nkill leader at 41 for 15")
-    changes = [e for e in done.events if isinstance(e, LeaderChanged)]
+    changes = [e for e in done.events if isinstance(e, ev.LeaderChanged)]
     assert [change.leader is None for change in changes] == [False, True, False, True, False]
     begins = sorted({v.started for v in visits(done)})
     # The units of 10 to 20 s end; those of 17 s on find the next leader. (Its lease takes 5 s to end.)
@@ -268,8 +256,8 @@ def test_while_nobody_leads_units_end_and_none_begin() -> None:
 
 def test_a_crash_fails_one_attempt_and_its_node_registers_anew() -> None:
     done = run(faults="crash node-0 at 15")
-    assert [type(e) for e in done.events].count(UnitFailed) == 1
-    assert [type(event) for event in _about("node-0", done.events)] == [NodeLeft, NodeJoined]
+    assert [type(e) for e in done.events].count(ev.UnitFailed) == 1
+    assert [type(event) for event in _about("node-0", done.events)] == [ev.NodeLeft, ev.NodeJoined]
     assert len(visits(done)) == 48
 
 
@@ -297,7 +285,7 @@ def test_a_search_that_stops_resumes_and_has_children() -> None:
 def test_strategies_are_profiled_and_gangs_formed() -> None:
     strategies = (Strategy(), Strategy("ddp", ranks=2, nodes=2))
     done = run(replace(PLAN, strategies=strategies), FixedSearch([{"lr": 0.1}, {"lr": 0.2}]))
-    assert sum(isinstance(event, ProfileDone) for event in done.events) == 4
+    assert sum(isinstance(event, ev.ProfileDone) for event in done.events) == 4
     pairs = [v for v in visits(done) if v.strategy == strategies[1]]
     assert len(pairs) >= len(visits(done)) - 1, "the last unit of all may be done by one node as soon"
     assert {v.seconds for v in pairs} == {5.0}
@@ -307,7 +295,7 @@ def test_a_gang_that_failed_is_tried_again_on_its_nodes_if_no_others_are_of_thei
     nodes = [Node(f"node-{i}", f"host-{i}", ranks=ranks) for i, ranks in enumerate([1, 2, 1])]
     plan = replace(PLAN, strategies=(Strategy("ddp", 2, 2),), min_nodes=3)
     done = run(plan, nodes=nodes, faults="crash node-0 at 3")
-    assert {e.attempt.nodes for e in done.events if isinstance(e, UnitAssigned)} <= {
+    assert {e.attempt.nodes for e in done.events if isinstance(e, ev.UnitAssigned)} <= {
         ("node-0", "node-2"),
         ("node-2", "node-0"),
     }
@@ -318,7 +306,7 @@ def test_where_configs_fill_the_nodes_gangs_are_not_even_profiled() -> None:
     strategies = (Strategy(), Strategy("ddp", ranks=2, nodes=2))
     eight = FixedSearch([{"lr": 0.1 * i} for i in range(8)])
     done = run(replace(PLAN, strategies=strategies, epochs=1), eight)
-    tried = [e.profile.strategy for e in done.events if isinstance(e, ProfileDone)]
+    tried = [e.profile.strategy for e in done.events if isinstance(e, ev.ProfileDone)]
     assert tried.count(strategies[0]) == 8
     half = [v for v in visits(done) if v.started < done.seconds / 2]
     assert {v.strategy for v in half} == {strategies[0]}
@@ -378,17 +366,17 @@ def test_another_search_or_policy_is_found_out() -> None:
 def beginning_late(events: Sequence[Event], at: int) -> list[Event]:
     """The record of a machine that has read the state after event ``at``, and then the rest."""
     state = reduce(fold, events[: at + 1], State())
-    return [StateRead(state.revision, state), *events[at + 1 :]]
+    return [ev.StateRead(state.revision, state), *events[at + 1 :]]
 
 
 def test_a_record_may_begin_while_a_decision_is_under_way() -> None:
     """The leader had decided, then a node joined, then the decision was written, piece by piece."""
     plan = replace(PLAN, min_nodes=2, max_nodes=3)
     done = list(run(plan, nodes=NODES[:2]).events)
-    begun = done[: next(n for n, event in enumerate(done) if isinstance(event, HomesAssigned)) + 1]
-    decision = [event for event in begun if isinstance(event, ConfigCreated | HomesAssigned)]
+    begun = done[: next(n for n, event in enumerate(done) if isinstance(event, ev.HomesAssigned)) + 1]
+    decision = [event for event in begun if isinstance(event, ev.ConfigCreated | ev.HomesAssigned)]
     before = [event for event in begun if event not in decision]
-    joined = NodeJoined(0, NODES[2])
+    joined = ev.NodeJoined(0, NODES[2])
     events = [replace(e, revision=number) for number, e in enumerate([*before, joined, *decision], 1)]
     first, homes = len(before), len(events) - 1
     assert redecide(events, LongestRemaining(), SIX).explanation is None, "the state of the decision is there"
@@ -399,7 +387,7 @@ def test_a_record_may_begin_while_a_decision_is_under_way() -> None:
         assert again.matched == again.total == max(0, homes - at - 1), "the homes do not count"
     # The next leader decides on what it has read.
     led = beginning_late(events, first)
-    leads = [led[0], LeaderChanged(0, "another"), *led[1:]]
+    leads = [led[0], ev.LeaderChanged(0, "another"), *led[1:]]
     leads = [replace(event, revision=led[0].revision + n) for n, event in enumerate(leads)]
     assert "HomesAssigned" in str(redecide(leads, LongestRemaining(), SIX).explanation)
 
@@ -407,10 +395,10 @@ def test_a_record_may_begin_while_a_decision_is_under_way() -> None:
 @pytest.mark.parametrize("read", [0, -1])
 def test_an_assignment_says_what_its_leader_had_read(read: int) -> None:
     contrary = list(simulate(PLAN, NODES, _Contrary(), SIX, Times(), SyntheticMetrics({}, 8)).events)
-    at = next(n for n, event in enumerate(contrary) if isinstance(event, UnitAssigned)) - 1
+    at = next(n for n, event in enumerate(contrary) if isinstance(event, ev.UnitAssigned)) - 1
     head = RecordHead(contrary[at].revision + read, "digest")
     noted = [
-        UnitAssigned(e.revision, replace(e.attempt, record=head)) if isinstance(e, UnitAssigned) else e
+        ev.UnitAssigned(e.revision, replace(e.attempt, record=head)) if isinstance(e, ev.UnitAssigned) else e
         for e in contrary[: at + 2]
     ]
     found = redecide(beginning_late(noted, at), LongestRemaining(), SIX).explanation
@@ -429,7 +417,8 @@ def _about(node: str, events: Sequence[Event]) -> list[Event]:
     events = [
         e
         for e in events
-        if (isinstance(e, NodeLeft) and e.node == node) or (isinstance(e, NodeJoined) and e.node.name == node)
+        if (isinstance(e, ev.NodeLeft) and e.node == node)
+        or (isinstance(e, ev.NodeJoined) and e.node.name == node)
     ]
     return events[1:]
 
@@ -458,7 +447,7 @@ def test_a_node_is_back_when_all_its_outages_are_over(faults: str, comings: list
     begins = sorted(v.started for v in visits(done) if v.node == "node-1")
     gaps = [late for early, late in pairwise(begins) if late > early + 3.0]
     assert gaps == [coming for coming in comings if coming > 30.0]
-    joined = [event for event in _about("node-1", done.events) if isinstance(event, NodeJoined)]
+    joined = [event for event in _about("node-1", done.events) if isinstance(event, ev.NodeJoined)]
     assert len(joined) == len(comings)
 
 

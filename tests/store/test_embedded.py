@@ -20,8 +20,8 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.etcd_program import find_etcd, packaged_etcd
 from support.etcd_cluster import etcd_version
 from support.processes import is_running
-from support.store_contract import SOON, put
-from support.waiting import wait_for
+from support.store_contract import put
+from support.waiting import SOON, wait_for
 
 
 def program(path: Path, script: str) -> Path:

@@ -18,7 +18,8 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.etcd_program import may_diverge
 from cerebro_elastic.store.client.lease import LeaseKeeper
 from support.etcd_cluster import EtcdCluster, compact, etcd_version
-from support.store_contract import SOON, StoreContract, expect
+from support.store_contract import StoreContract, expect
+from support.waiting import SOON
 
 pytestmark = pytest.mark.filterwarnings("ignore:etcd at .* may make the members:UserWarning")
 

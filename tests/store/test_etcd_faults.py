@@ -23,7 +23,9 @@ from cerebro_elastic.store.client.base import Put, absent
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from support.etcd_cluster import EtcdCluster, exchange
-from support.store_contract import SOON, expect, put
+from support.processes import pause
+from support.store_contract import expect, put
+from support.waiting import SOON
 
 MakeProxy = Callable[..., Any]
 Connect = Callable[[StoreSettings], EtcdStore]
@@ -263,7 +265,7 @@ def test_a_watch_goes_on_at_another_endpoint(
 def test_a_paused_server_is_waited_for(connect: Connect, tmp_path: Path, store_prefix: str) -> None:
     with EmbeddedEtcd(tmp_path / "data") as server, closing(connect(server.settings)) as store:
         revision = put(store, store_prefix)
-        os.kill(server.pid, signal.SIGSTOP)
+        pause(server.pid)
         with ThreadPoolExecutor(1) as pool:
             try:
                 reading = pool.submit(store.get, store_prefix)

@@ -20,6 +20,7 @@ from cerebro_elastic.store.client.endpoint import Json, range_json
 from cerebro_elastic.store.client.etcd import EtcdStore
 from support.etcd_cluster import EtcdCluster
 from support.store_contract import expect, put
+from support.waiting import SOON
 
 PASSWORD = "s3cret-pw"
 Connect = Callable[[StoreSettings], EtcdStore]
@@ -86,7 +87,7 @@ def test_a_missing_login_is_reported(connect: Connect, server: EmbeddedEtcd) -> 
         with pytest.raises(StoreRefused, match="asks for a login: set CEREBRO_ETCD_USER"):
             store.get("/ours/x")
         with store.watch("/ours/", 1) as watch, pytest.raises(StoreRefused, match="asks for a login"):
-            watch.next(timeout=60)
+            watch.next(timeout=SOON)
 
 
 def test_a_login_that_etcd_does_not_know(connect: Connect, etcd: EmbeddedEtcd) -> None:
@@ -103,7 +104,7 @@ def test_other_keys_are_denied(connect: Connect, ann: StoreSettings) -> None:
         # One that reaches beyond what is allowed is not allowed.
         for prefix in ("/theirs/", "/our", "/", ""):
             with store.watch(prefix, 1) as watch, pytest.raises(StoreRefused, match="denied; let the user"):
-                watch.next(timeout=60)
+                watch.next(timeout=SOON)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_a_watch_that_is_no_longer_allowed_ends(
         expect(watch)
         ask(server.settings, path, {"name": name, "role": name, "password": "another", **keys}, root)
         with pytest.raises(StoreRefused, match=pattern):
-            watch.next(timeout=60)
+            watch.next(timeout=SOON)
 
 
 def test_a_login_that_ended_is_renewed(connect: Connect, tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from cerebro_elastic.errors import Compacted, Rewound
 from cerebro_elastic.store.client.base import Watch
 from cerebro_elastic.store.client.etcd import EtcdStore
 from support.etcd_cluster import EtcdCluster, compact
-from support.store_contract import SOON, expect, put
+from support.store_contract import expect, put
+from support.waiting import SOON
 
 Connect = Callable[[StoreSettings], EtcdStore]
 

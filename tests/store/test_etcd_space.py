@@ -17,7 +17,8 @@ from cerebro_elastic.store.client.base import Delete, Put, Store, absent
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from support.etcd_cluster import EtcdCluster, exchange, make_room
-from support.store_contract import SOON, expect, put
+from support.store_contract import expect, put
+from support.waiting import SOON
 
 Connect = Callable[[StoreSettings], EtcdStore]
 QUOTA = 2 << 20

@@ -15,7 +15,8 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lease import LeaseDeadline, LeaseKeeper, PacketCheck
 from support.memory_store import MemoryStore
-from support.store_contract import SOON, put
+from support.store_contract import put
+from support.waiting import SOON
 
 
 class FaultyStore(MemoryStore):

@@ -10,37 +10,14 @@ from itertools import product
 
 import pytest
 
-from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.members import member
+from cerebro_elastic.core.model import events as ev
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Member, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config, Status
-from cerebro_elastic.core.model.events import (
-    ConfigCreated,
-    ConfigEnded,
-    ConfigMeasured,
-    ConfigResumed,
-    Event,
-    HomesAssigned,
-    LeaderChanged,
-    NodeDraining,
-    NodeJoined,
-    NodeLeft,
-    NodeQuarantined,
-    NodeReady,
-    NodeReleased,
-    Ordered,
-    ProfileDone,
-    RunEnded,
-    RunOpened,
-    UnitAssigned,
-    UnitCommitted,
-    UnitFailed,
-    UnitTrained,
-    UnitWithdrawn,
-)
+from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
-from cerebro_elastic.core.model.state import Estimate, State
+from cerebro_elastic.core.model.state import Estimate
 from cerebro_elastic.core.model.units import CheckpointRef, Measurement, PartialUnit, Phase, Strategy, Unit
 from cerebro_elastic.errors import LeaseLost, RunError, TxnUnknown
 from cerebro_elastic.store.client.base import Store
@@ -50,7 +27,7 @@ from cerebro_elastic.store.ledger.operators import Allowance, OperatorLedger
 from cerebro_elastic.store.ledger.transactions import LONGEST
 from support.clocks import HandClock
 from support.faults import Lost, losing
-from support.histories import child
+from support.histories import child, folded
 from support.ledger import Ledger
 from support.memory_store import MemoryStore
 
@@ -125,11 +102,12 @@ class Stage:
         with self.ledger.events(self.begin) as stream:
             while not events or events[-1].revision < self.ledger.revision():
                 events += stream.next(5)
-        state = State()
-        for event in events:
-            state = fold(state, event)
-        assert replace(state, revision=0) == replace(snapshot, revision=0)
+        assert replace(folded(events), revision=0) == replace(snapshot, revision=0)
         return events
+
+    def kinds(self, last: int) -> list[type[Event]]:
+        """The kinds of the last events."""
+        return [type(event) for event in self.events()[-last:]]
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
@@ -193,7 +171,11 @@ def test_people_stop_resume_and_clone_under_any_leader(stage: Stage) -> None:
     assert resumed.status is Status.LIVE
     with stage.unchanged():
         assert ledger.resume("c0", "again") == resumed
-    assert [type(event) for event in stage.events()[-3:]] == [ConfigEnded, ConfigCreated, ConfigResumed]
+    assert stage.kinds(3) == [
+        ev.ConfigEnded,
+        ev.ConfigCreated,
+        ev.ConfigResumed,
+    ]
 
 
 def test_a_run_does_not_end_while_a_request_is_open(stage: Stage) -> None:
@@ -208,7 +190,7 @@ def test_a_run_does_not_end_while_a_request_is_open(stage: Stage) -> None:
     with stage.unchanged():
         assert ledger.resume("c0", "late") is None
         assert ledger.clone("c0", {}) is None
-    assert isinstance(stage.events()[-1], RunEnded)
+    assert isinstance(stage.events()[-1], ev.RunEnded)
 
 
 def test_a_child_is_created_only_while_its_parent_stands_where_it_did(stage: Stage) -> None:
@@ -248,7 +230,7 @@ def test_peoples_requests_happen_once_whatever_is_lost(
     faults.extend(lost)
     assert ledger.stop("c0", "enough") is not None
     faults.clear()
-    assert [type(event) for event in memory_stage.events()[-2:]] == [ConfigCreated, ConfigEnded]
+    assert [type(event) for event in memory_stage.events()[-2:]] == [ev.ConfigCreated, ev.ConfigEnded]
 
 
 def test_an_agents_budget_counts_a_config_with_all_its_trainings_once() -> None:
@@ -258,7 +240,7 @@ def test_an_agents_budget_counts_a_config_with_all_its_trainings_once() -> None:
     leader = ledger.lead("controller", store.grant(30))
     assert leader is not None
     first, *others = (member("c0000", {"lr": 0.1}, number, 0, plan) for number in range(3))
-    assert leader.write(ledger.state(), ConfigCreated(0, first, tuple(others))) is not None
+    assert leader.write(ledger.state(), ev.ConfigCreated(0, first, tuple(others))) is not None
 
     def add(lr: float, **allowed: int) -> tuple[int, int]:
         agent = Allowance("robot", **allowed)
@@ -289,9 +271,9 @@ def test_each_transaction_is_one_event_and_the_fold_is_the_snapshot(stage: Stage
     stage.store.revoke(stage.node_lease)
     assert stage.leader.end_run("finished") is not None
     assert [type(event) for event in stage.events()] == [
-        *(RunOpened, LeaderChanged, NodeJoined, HomesAssigned, ConfigCreated),
-        *(UnitAssigned, UnitCommitted, UnitAssigned, UnitFailed, UnitAssigned),
-        *(NodeLeft, NodeJoined, UnitWithdrawn, ConfigEnded, NodeLeft, RunEnded),
+        *(ev.RunOpened, ev.LeaderChanged, ev.NodeJoined, ev.HomesAssigned, ev.ConfigCreated),
+        *(ev.UnitAssigned, ev.UnitCommitted, ev.UnitAssigned, ev.UnitFailed, ev.UnitAssigned),
+        *(ev.NodeLeft, ev.NodeJoined, ev.UnitWithdrawn, ev.ConfigEnded, ev.NodeLeft, ev.RunEnded),
     ]
     assert [visit.unit.partition for visit in ledger.visits()] == [0]
     assert ledger.visits_of("c0") == ledger.visits()
@@ -314,7 +296,7 @@ def test_a_measurement_is_noted_once_when_the_run_has_ended(memory_stage: Stage,
     stage.faults.append(lost)
     assert operator.measure(found)
     assert operator.measure(replace(found, by="Bob"))
-    events = [event for event in stage.events() if isinstance(event, ConfigMeasured)]
+    events = [event for event in stage.events() if isinstance(event, ev.ConfigMeasured)]
     assert [event.measurement for event in events] == [found, replace(found, number=1, by="Bob")]
 
 
@@ -322,7 +304,7 @@ def test_a_new_leader_has_the_last_order(stage: Stage) -> None:
     first, last = (("n", "c0", 0, 0),), (("n", "c0", 0, 1), ("m", "c0", 0, 0))
     for order in (first, last):
         assert stage.leader.set_order(order) is not None
-    assert [event.order for event in stage.events() if isinstance(event, Ordered)] == [first, last]
+    assert [event.order for event in stage.events() if isinstance(event, ev.Ordered)] == [first, last]
     assert stage.ledger.state().order == last
 
 
@@ -427,7 +409,7 @@ def test_a_node_is_ready_once(stage: Stage) -> None:
         stage.ledger.mark_ready("m", "b")
         again = Node("m", "host", boot="b", starting=True)
         assert stage.ledger.register(again, stage.node_lease) == stage.ledger.node("m"), "no second time"
-    assert isinstance(stage.events()[-1], NodeReady)
+    assert isinstance(stage.events()[-1], ev.NodeReady)
 
 
 def test_a_node_is_drained_once_and_its_attempt_still_stands(stage: Stage) -> None:
@@ -441,7 +423,11 @@ def test_a_node_is_drained_once_and_its_attempt_still_stands(stage: Stage) -> No
     part = replace(stage.visit(attempt), whole=False)
     assert stage.ledger.commit(attempt, config, part, stage.plan)
     assert stage.config.partial_unit == PartialUnit(0, part.batches)
-    assert [type(event) for event in stage.events()[-3:]] == [UnitAssigned, NodeDraining, UnitCommitted]
+    assert stage.kinds(3) == [
+        ev.UnitAssigned,
+        ev.NodeDraining,
+        ev.UnitCommitted,
+    ]
     stage.store.revoke(stage.node_lease)
     assert stage.ledger.node("n") is None, "it leaves with its lease"
     assert not stage.ledger.drain("n", 1.0)
@@ -478,8 +464,8 @@ def test_a_trained_unit_frees_its_node_and_keeps_its_config(stage: Stage) -> Non
     assert (ledger.state().attempts, ledger.state().saving) == ({}, {})
     kinds = [type(event) for event in stage.events() if type(event).__name__.startswith("Unit")]
     assert kinds == [
-        *(UnitAssigned, UnitTrained, UnitAssigned, UnitCommitted, UnitTrained, UnitFailed),
-        *(UnitAssigned, UnitTrained, UnitWithdrawn) * 2,
+        *(ev.UnitAssigned, ev.UnitTrained, ev.UnitAssigned, ev.UnitCommitted, ev.UnitTrained, ev.UnitFailed),
+        *(ev.UnitAssigned, ev.UnitTrained, ev.UnitWithdrawn) * 2,
     ]
 
 
@@ -517,8 +503,8 @@ def test_the_end_of_training_is_reported_once(faults: tuple[Lost, ...]) -> None:
     assert saving is not None
     assert stage.ledger.commit(saving, config, stage.visit(attempt), stage.plan)
     stage.faults = []
-    kinds = [type(event) for event in stage.events()[-3:]]
-    assert kinds == [UnitAssigned, UnitTrained, UnitCommitted]
+    kinds = stage.kinds(3)
+    assert kinds == [ev.UnitAssigned, ev.UnitTrained, ev.UnitCommitted]
 
 
 def test_a_node_may_give_its_unit_up(stage: Stage) -> None:
@@ -527,7 +513,7 @@ def test_a_node_may_give_its_unit_up(stage: Stage) -> None:
     assert stage.ledger.give_up(attempt)
     with stage.unchanged():
         assert not stage.ledger.give_up(attempt)
-    assert isinstance(stage.events()[-1], UnitWithdrawn)
+    assert isinstance(stage.events()[-1], ev.UnitWithdrawn)
 
 
 def test_a_node_has_two_keys_for_assignments(memory_stage: Stage) -> None:
@@ -590,9 +576,9 @@ def test_a_gang_is_assigned_and_freed_in_one_transaction() -> None:
     assert ledger.give_up(gang_of(stage, 1))
     assert stage.leader.withdraw(gang_of(stage, 1))
     assert ledger.state().attempts == {}
-    kinds = [type(event) for event in stage.events() if not isinstance(event, NodeJoined | NodeLeft)]
-    ends = (UnitCommitted, UnitFailed, UnitWithdrawn, UnitWithdrawn)
-    assert kinds[-8:] == [kind for end in ends for kind in (UnitAssigned, end)]
+    kinds = [type(event) for event in stage.events() if not isinstance(event, ev.NodeJoined | ev.NodeLeft)]
+    ends = (ev.UnitCommitted, ev.UnitFailed, ev.UnitWithdrawn, ev.UnitWithdrawn)
+    assert kinds[-8:] == [kind for end in ends for kind in (ev.UnitAssigned, end)]
 
 
 @pytest.mark.parametrize("who", ["n", "m"])
@@ -622,7 +608,7 @@ def test_a_profile_with_lost_answers_is_recorded_once(faults: tuple[Lost, ...]) 
     profile = ProfileResult(attempt.unit, attempt.strategy, "cpu", "n", token, seconds=2.0, bytes=100)
     assert stage.ledger.record_profile(attempt, profile)
     stage.faults = []
-    assert [type(event) for event in stage.events()[-2:]] == [UnitAssigned, ProfileDone]
+    assert stage.kinds(2) == [ev.UnitAssigned, ev.ProfileDone]
     state = stage.ledger.state()
     assert (state.attempts, stage.config.revision) == ({}, revision)
     assert state.profiles == {"c0": (Estimate(attempt.strategy, "cpu", 2.0, 100),)}
@@ -653,7 +639,11 @@ def test_a_failure_is_answered_once_and_a_busy_node_not_at_all(stage: Stage) -> 
     third = stage.assigned()
     with stage.unchanged():
         assert stage.leader.quarantine("n", "busy", third.token, 60.0) is None
-    assert [type(event) for event in stage.events()[-3:]] == [NodeQuarantined, NodeReleased, UnitAssigned]
+    assert stage.kinds(3) == [
+        ev.NodeQuarantined,
+        ev.NodeReleased,
+        ev.UnitAssigned,
+    ]
     assert stage.ledger.commit(third, stage.config, stage.visit(third), stage.plan)
     state = stage.ledger.state()
     assert (state.quarantined, state.quarantined_for, state.streaks) == ({}, {}, {})
@@ -669,7 +659,7 @@ def test_a_quarantine_ends_when_its_time_is_over() -> None:
     clock.sleep(1.0)
     assert not stage.ledger.state().quarantined
     with stage.ledger.events(failed.token) as stream:
-        while not isinstance(event := stream.next(0)[0], NodeReleased):
+        while not isinstance(event := stream.next(0)[0], ev.NodeReleased):
             pass
     assert event.node == "n"
 
@@ -687,9 +677,9 @@ def test_what_a_leader_decides_before_it_sees_a_save_end_does_not_happen(stage: 
     else:
         assert stage.ledger.fail(saving, stage.config, stage.failure(saving))
     with stage.unchanged():
-        assert stage.leader.write(before, UnitAssigned(0, other)) is None
-        assert stage.leader.write(before, NodeQuarantined(0, "n", "it fails", failed.token, 60.0)) is None
-    assert stage.leader.write(stage.ledger.state(), UnitAssigned(0, other)) is not None
+        assert stage.leader.write(before, ev.UnitAssigned(0, other)) is None
+        assert stage.leader.write(before, ev.NodeQuarantined(0, "n", "it fails", failed.token, 60.0)) is None
+    assert stage.leader.write(stage.ledger.state(), ev.UnitAssigned(0, other)) is not None
     stage.events()
 
 
@@ -707,8 +697,8 @@ def test_registering_again_ends_the_old_registration_first(stage: Stage) -> None
     stage.register_anew()
     assert stage.node.registration > old.registration
     left, joined = stage.events()[-2:]
-    assert isinstance(left, NodeLeft)
-    assert isinstance(joined, NodeJoined)
+    assert isinstance(left, ev.NodeLeft)
+    assert isinstance(joined, ev.NodeJoined)
     assert joined.node == stage.node
     stage.store.revoke(stage.node_lease)
     with pytest.raises(LeaseLost):
@@ -729,7 +719,12 @@ def test_commit_and_fail_with_lost_answers_happen_once(memory_stage: Stage, faul
     stage.faults = list(faults)
     assert stage.ledger.fail(attempt, config, stage.failure(attempt))
     stage.faults = []
-    assert [type(e) for e in stage.events()[-4:]] == [UnitAssigned, UnitCommitted, UnitAssigned, UnitFailed]
+    assert stage.kinds(4) == [
+        ev.UnitAssigned,
+        ev.UnitCommitted,
+        ev.UnitAssigned,
+        ev.UnitFailed,
+    ]
     assert stage.ledger.assignment("n") is None
 
 
@@ -779,7 +774,11 @@ def test_drain_and_give_up_with_lost_answers_happen_once(
     stage.faults = list(faults)
     stage.ledger.give_up(attempt)
     stage.faults = []
-    assert [type(event) for event in stage.events()[-3:]] == [UnitAssigned, NodeDraining, UnitWithdrawn]
+    assert stage.kinds(3) == [
+        ev.UnitAssigned,
+        ev.NodeDraining,
+        ev.UnitWithdrawn,
+    ]
 
 
 @pytest.mark.parametrize("verb", CONTROLLER)
@@ -788,3 +787,12 @@ def test_a_lost_answer_raises_in_the_controller(memory_stage: Stage, verb: str) 
     memory_stage.faults = [Lost.REQUEST]
     with memory_stage.unchanged(), pytest.raises(TxnUnknown):
         CONTROLLER[verb](memory_stage, attempt)
+
+
+def test_the_history_begins_with_a_node_that_came_before_its_run(store: Store) -> None:
+    ledger, plan, lease = Ledger(store, uuid.uuid4().hex), Plan("r", 1, 1), store.grant(30)
+    node = ledger.register(Node("early", "host"), lease)
+    assert ledger.open_run(Spec(plan, {}, "", "", "", "", {}, "", ""))
+    assert [type(event) for event in ledger.history()] == [ev.NodeJoined, ev.RunOpened]
+    assert folded(ledger.history()).nodes == {"early": node}
+    store.revoke(lease)

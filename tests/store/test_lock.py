@@ -12,6 +12,7 @@ from cerebro_elastic.errors import TxnUnknown
 from cerebro_elastic.store.client.base import Compare, Op, Put, TxnResult
 from cerebro_elastic.store.client.lease import lock
 from support.memory_store import MemoryStore
+from support.waiting import SOON
 
 KEY, MADE = "/a/turn", "/a/thing"
 
@@ -35,7 +36,7 @@ def test_the_next_process_waits_and_its_callback_is_called_once() -> None:
 
     with lock(store, KEY, MADE, nothing):
         thread = in_a_thread(other)
-        assert waits.acquire(timeout=60)
+        assert waits.acquire(timeout=SOON)
         order.append("one")
     thread.join(10)
     assert order == ["one", "other"]
@@ -53,7 +54,7 @@ def test_what_is_made_is_not_waited_for_though_the_lock_is_held() -> None:
     with lock(store, KEY, MADE, nothing) as needed:
         assert needed
         thread = in_a_thread(other)
-        assert waits.acquire(timeout=60)
+        assert waits.acquire(timeout=SOON)
         store.txn([], [Put(MADE, b"{}")])
         thread.join(60)
         assert got == [False]

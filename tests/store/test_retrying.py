@@ -13,8 +13,8 @@ from cerebro_elastic.store.client.retrying import RetryingStore
 from cerebro_elastic.system.logs import EventLog
 from support.clocks import HandClock
 from support.memory_store import MemoryStore, MemoryWatch
+from support.waiting import SOON
 
-SOON = 60.0
 LONG = 600.0
 
 

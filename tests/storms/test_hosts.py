@@ -15,6 +15,7 @@ import pytest
 
 from support.hosts import Host, Hosts, beside_hosts, why_no_clock, why_no_loss, why_not
 from support.processes import is_running
+from support.waiting import SOON
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
@@ -142,7 +143,7 @@ def test_nothing_of_them_is_left_behind_a_killed_process(beside: bool) -> None:
     assert len(inside) >= 3
     os.kill(maker.pid, signal.SIGKILL)
     maker.communicate()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + SOON
     while left := [pid for pid in inside if is_running(pid)]:
         assert time.monotonic() < deadline, left
         time.sleep(0.02)

@@ -19,6 +19,7 @@ from support.host_storm import HostStorm
 from support.lead import record_of
 from support.storm import Storm, Strike, call_off
 from support.verdict import fate, hits, judge, missed
+from support.waiting import SOON
 
 SOME = (
     Kind(What.KILL, Whom.RANK, Point.MIDDLE_OF_SAVE),
@@ -36,13 +37,12 @@ SOME = (
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(180)
 @pytest.mark.usefixtures("imports_as_found")
 def test_a_run_survives_a_storm(tmp_path: Path) -> None:
     plan = random_plan(5, len(SOME), nodes=3, commits=30, kinds={kind: KINDS[kind] for kind in SOME})
     with Cluster(recipe(4, 2), RunFolder(tmp_path / "storm"), nodes=3, candidates=2) as cluster:
         storm = Storm(cluster, plan)
-        assert storm.rage(120)
+        assert storm.rage(SOON)
     assert list(judge(cluster, storm.strikes)) == []
     assert len(list(missed(storm.strikes))) <= 2, "a storm that blows"
 

@@ -9,10 +9,11 @@ from contextlib import chdir
 from pathlib import Path
 
 from cerebro_elastic.system import forkserver
+from support.waiting import SOON
 
 
 def output(
-    command: Sequence[str], folder: Path, environment: Mapping[str, str], seconds: float = 120.0
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], seconds: float = SOON
 ) -> str:
     """What ``python -P -m ...`` prints in ``folder``; it has to succeed."""
     with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:

@@ -1,15 +1,23 @@
-"""Run records as files, written from events; and configs that begin with the checkpoint of another."""
+"""Histories: folded, and written as files; and configs that begin with the checkpoint of another."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.core.history.lineage import born, edge_from
+from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.configs import Config, HParams
 from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.state import State
 from cerebro_elastic.store.ledger.journal import chained, with_digest
+
+
+def folded(events: Iterable[Event]) -> State:
+    """The state after these events."""
+    return reduce(fold, events, State())
 
 
 def write_history(path: Path, events: Iterable[Event]) -> None:

@@ -5,22 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from cerebro_elastic.core.model import events as ev
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Visit
 from cerebro_elastic.core.model.configs import Config, Status
-from cerebro_elastic.core.model.events import (
-    ConfigCreated,
-    ConfigEnded,
-    ConfigResumed,
-    HomesAssigned,
-    NodeQuarantined,
-    Ordered,
-    RunEnded,
-    UnitAssigned,
-    UnitCommitted,
-    UnitFailed,
-    UnitTrained,
-    UnitWithdrawn,
-)
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State, Streak
@@ -47,21 +34,21 @@ class Leader(LeaderLedger):
                 edge.config, edge.hparams, Status.LIVE, *begun, head=edge.checkpoint, revision=parent
             )
             configs[edge.config] = stood
-        return self.write(State(plan=Plan("", MANY, MANY), configs=configs), ConfigCreated(0, config))
+        return self.write(State(plan=Plan("", MANY, MANY), configs=configs), ev.ConfigCreated(0, config))
 
     def end_config(self, config: Config, status: Status, reason: str) -> int | None:
         state = State(configs={config.id: config})
-        return self.write(state, ConfigEnded(0, config.id, status, reason))
+        return self.write(state, ev.ConfigEnded(0, config.id, status, reason))
 
     def resume_config(self, config: Config, reason: str) -> int | None:
         stopped = Config(config.id, config.hparams, Status.STOPPED, revision=config.revision)
-        return self.write(State(configs={config.id: stopped}), ConfigResumed(0, config.id, reason))
+        return self.write(State(configs={config.id: stopped}), ev.ConfigResumed(0, config.id, reason))
 
     def assign_homes(self, homes: Mapping[int, tuple[str, ...]]) -> int | None:
-        return self.write(State(plan=Plan("", len(homes), 1)), HomesAssigned(0, homes))
+        return self.write(State(plan=Plan("", len(homes), 1)), ev.HomesAssigned(0, homes))
 
     def set_order(self, order: Order) -> int | None:
-        return self.write(State(leader="it"), Ordered(0, order))
+        return self.write(State(leader="it"), ev.Ordered(0, order))
 
     def assign(self, attempt: Attempt) -> int | None:
         """Assign the attempt to nodes that are believed to be idle or, if it is queued, in the attempt that
@@ -80,21 +67,21 @@ class Leader(LeaderLedger):
             attempts={lead: ahead} if attempt.queued_behind else {},
             saving=self._saving(*attempt.nodes),
         )
-        return self.write(state, UnitAssigned(0, attempt))
+        return self.write(state, ev.UnitAssigned(0, attempt))
 
     def withdraw(self, attempt: Attempt) -> int | None:
         saving = {attempt.node: attempt} if attempt.trained else {}
         state = State(attempts={} if saving else dict.fromkeys(attempt.nodes, attempt), saving=saving)
-        return self.write(state, UnitWithdrawn(0, attempt.node, attempt.token))
+        return self.write(state, ev.UnitWithdrawn(0, attempt.node, attempt.token))
 
     def quarantine(self, node: str, why: str, failure: int, seconds: float) -> int | None:
         streaks = {node: Streak(1, failure, FailureKind.CRASH, why)}
         state = State(streaks=streaks, saving=self._saving(node))
-        return self.write(state, NodeQuarantined(0, node, why, failure, seconds))
+        return self.write(state, ev.NodeQuarantined(0, node, why, failure, seconds))
 
     def end_run(self, outcome: str, asked: int = 0) -> int | None:
         """End a run of which a person is believed to have asked for something at this revision at last."""
-        return self.write(State(asked=asked), RunEnded(0, outcome))
+        return self.write(State(asked=asked), ev.RunEnded(0, outcome))
 
     def _saving(self, *nodes: str) -> dict[str, Attempt]:
         return {name: saving for name in nodes if (saving := self.record.saving(name)) is not None}
@@ -111,11 +98,11 @@ class Ledger(Record, NodeLedger, OperatorLedger, WorkerLedger):
         found, configs = [], {}
         for event in self.history():
             match event:
-                case UnitAssigned(revision=token, attempt=attempt):
+                case ev.UnitAssigned(revision=token, attempt=attempt):
                     configs[token] = attempt.unit.config
-                case UnitTrained(token=token) | UnitCommitted(visit=Visit(attempt=token)):
+                case ev.UnitTrained(token=token) | ev.UnitCommitted(visit=Visit(attempt=token)):
                     pass
-                case UnitFailed(failure=Failure(attempt=token)):
+                case ev.UnitFailed(failure=Failure(attempt=token)):
                     pass
                 case _:
                     continue

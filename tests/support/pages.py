@@ -19,6 +19,7 @@ import typer.main
 from cerebro_elastic.cli.app import app
 from cerebro_elastic.system.process import PYTHON
 from support.forked import output
+from support.waiting import SOON
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -85,7 +86,7 @@ def typed(command: list[str], folder: Path) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "CEREBRO_HOME": str(folder / "runs")}
     ended = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=SOON
     )
     assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
     return ended.stdout

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-DEADLINE = 120.0
-"""Seconds within which a command ends that nothing keeps waiting."""
+from cerebro_elastic.system import forkserver
+from cerebro_elastic.system.forkserver import Process
+from cerebro_elastic.system.process import PYTHON
 
 RECIPE = """
 seed: 5
@@ -45,11 +45,11 @@ def model():
 
 
 @contextmanager
-def process(command: list[str], log: Path, **env: str) -> Iterator[subprocess.Popen[bytes]]:
+def process(command: list[str], log: Path, **env: str) -> Iterator[Process]:
+    """A command; ``python -P -m ...`` is a fork of the tests' fork server, for imports take seconds."""
     with log.open("wb") as output:
-        started = subprocess.Popen(
-            command, env={**os.environ, **env}, stdout=output, stderr=output, start_new_session=True
-        )
+        files = {"stdout": output.fileno(), "stderr": output.fileno()}
+        started = forkserver.start(command, {**os.environ, **env}, stdin=subprocess.DEVNULL, **files)
         try:
             yield started
         finally:
@@ -59,7 +59,7 @@ def process(command: list[str], log: Path, **env: str) -> Iterator[subprocess.Po
 
 
 @contextmanager
-def cerebro(log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+def cerebro(log: Path, *words: str) -> Iterator[Process]:
     """The command as users type it."""
-    with process([sys.executable, "-m", "cerebro_elastic.cli", *words], log) as started:
+    with process([*PYTHON, "-m", "cerebro_elastic.cli", *words], log) as started:
         yield started

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from cerebro_elastic.core.decisions.decide import observe
+from cerebro_elastic.core.decisions.observing import observe
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, ConfigResumed, Event

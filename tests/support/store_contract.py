@@ -38,9 +38,8 @@ from cerebro_elastic.store.client.base import (
     at_revision,
     created_at,
 )
+from support.waiting import SOON
 
-SOON = 60.0
-"""Seconds that a test waits for an event that must happen, even on a slow machine."""
 TTL = 1.0
 """Time to live of the leases in these tests, in seconds."""
 

@@ -15,21 +15,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from cerebro_elastic.core.model import events as ev
 from cerebro_elastic.core.model.attempts import Failure
-from cerebro_elastic.core.model.events import (
-    Event,
-    LeaderChanged,
-    NodeJoined,
-    NodeLeft,
-    NodeQuarantined,
-    NodeReleased,
-    RunEnded,
-    UnitAssigned,
-    UnitCommitted,
-    UnitFailed,
-    UnitTrained,
-    UnitWithdrawn,
-)
+from cerebro_elastic.core.model.events import Event
 from support.cluster import GRACE, Process
 from support.faults.inject import CONTROLLER, FaultFolder
 from support.faults.plan import Fault, FaultPlan, Point, What, Whom
@@ -69,27 +57,27 @@ class Seen:
     def take(self, event: Event) -> None:
         self.revision = event.revision
         match event:
-            case UnitAssigned(attempt=attempt):
+            case ev.UnitAssigned(attempt=attempt):
                 self.attempts[attempt.node] = event.revision
-            case UnitCommitted(visit=visit):
+            case ev.UnitCommitted(visit=visit):
                 self.commits += 1
                 self._is_over(visit.node, visit.attempt)
-            case UnitFailed(failure=Failure(node=name, attempt=token)):
+            case ev.UnitFailed(failure=Failure(node=name, attempt=token)):
                 self._is_over(name, token)
-            case UnitTrained(node=name, token=token) | UnitWithdrawn(node=name, token=token):
+            case ev.UnitTrained(node=name, token=token) | ev.UnitWithdrawn(node=name, token=token):
                 self._is_over(name, token)
-            case NodeJoined(node=node):
+            case ev.NodeJoined(node=node):
                 self.nodes.add(node.name)
-            case NodeLeft(node=name):
+            case ev.NodeLeft(node=name):
                 self.nodes.discard(name)
                 self.attempts.pop(name, None)
-            case NodeQuarantined(node=name):
+            case ev.NodeQuarantined(node=name):
                 self.quarantined.add(name)
-            case NodeReleased(node=name):
+            case ev.NodeReleased(node=name):
                 self.quarantined.discard(name)
-            case LeaderChanged(leader=leader):
+            case ev.LeaderChanged(leader=leader):
                 self.leader = leader
-            case RunEnded():
+            case ev.RunEnded():
                 self.ended = True
 
     def _is_over(self, node: str, token: int) -> None:

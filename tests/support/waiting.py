@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-SECONDS = 120.0
-"""A condition that takes longer fails its test: many times what it takes on a machine that is busy."""
+SOON = 240.0
+"""Seconds. What takes longer fails its test: many times what anything takes on a machine that is busy."""
 
 
 def wait_for(condition: Callable[[], T], what: str = "a condition") -> T:
     """The condition's value, as soon as it is true."""
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + SOON
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {SECONDS:g} s for {what}"
+        assert time.monotonic() < deadline, f"waited {SOON:g} s for {what}"
         time.sleep(0.01)
     return found

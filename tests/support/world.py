@@ -43,12 +43,11 @@ from support.clocks import HandClock
 from support.hashing import BATCHES, Worker
 from support.ledger import Leader, Ledger
 from support.memory_store import MemoryStore
+from support.waiting import SOON
 
 TTL = 10.0
 FETCH = 2.0
 """Seconds in which a node gets a partition."""
-SOON = 60.0
-"""Seconds within which a watch shows what has happened."""
 _KEPT = (RunOpened, RunExtended, StateRead)
 """The events without which there would be no record, or one that does not fit its spec."""
 

@@ -29,7 +29,6 @@ def together(ranks: Ranks, *args: Any) -> list[dict[str, Any]]:
         ("ready-made", ZERO),
         ("weighted", DDP),
         ("items", DDP),
-        ("prefix", DDP),
         ("own", DDP),
     ],
 )

@@ -6,6 +6,7 @@ import argparse
 import copy
 import datetime
 import decimal
+import functools
 import json
 import random
 import types
@@ -20,12 +21,15 @@ import torch
 from torch import nn
 
 from cerebro_elastic.checkpoint.tree import flatten, unflatten
+from cerebro_elastic.errors import TaskError
 from cerebro_elastic.training.equality import values_equal
 from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import Encoder
 from cerebro_elastic.training.objects.kinds import TAG, Kind, NotSerializable, Tree
+from cerebro_elastic.training.objects.object_graph import made_again, tree_of
 from cerebro_elastic.training.objects.object_index import ObjectIndex
-from cerebro_elastic.training.objects.table import BY_NAME, KINDS
+from cerebro_elastic.training.objects.table import kinds_by_name
+from cerebro_elastic.training.objects.tensor_kinds import module_tree, own_attributes, restore_module
 
 CPU = torch.device("cpu")
 Point = namedtuple("Point", "x y")
@@ -52,7 +56,12 @@ class Meter:
 
 
 class Slotted:
-    __slots__ = ("x",)
+    """Also a slot whose name Python changes."""
+
+    __slots__ = ("__total", "x")
+
+    def add(self) -> None:
+        self.x, self.__total = [1], 2.0
 
 
 class Holder:
@@ -70,6 +79,13 @@ class Holder:
 
 class OwnList(list[Any]):
     pass
+
+
+class OwnDict(dict[str, Any]):
+    """As people write it: its items are its attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
 
 
 class OwnRandom(random.Random):
@@ -93,11 +109,7 @@ def each(owner: Any, **attributes: Any) -> None:
 
 
 EXAMPLES: dict[str, list[tuple[Callable[[], Any], Callable[[Any], Any]]]] = {
-    "number": [
-        (lambda: np.float32(0.1), lambda _: np.float32(0.2)),
-        (lambda: np.int8(1), lambda _: np.int8(2)),
-    ],
-    "numpy's array": [(lambda: np.arange(3.0), lambda v: v.__setitem__(0, 5))],
+    "torch's value": [(lambda: torch.float16, lambda _: torch.float32)],
     "tensor": [
         (lambda: torch.zeros(2), lambda v: v.fill_(1)),
         (lambda: torch.zeros(2, requires_grad=True), step),
@@ -108,15 +120,20 @@ EXAMPLES: dict[str, list[tuple[Callable[[], Any], Callable[[Any], Any]]]] = {
         (lambda: nn.Linear(2, 2), lambda v: nn.init.ones_(v.weight)),
         (lambda: nn.Linear(2, 2), lambda v: v.requires_grad_(False).eval()),
     ],
-    "member": [(lambda: Colour.RED, lambda _: Colour.BLUE), (lambda: Style.BOLD, lambda v: v | Style.WIDE)],
     "device": [(lambda: torch.device("cpu"), lambda v: v)],
+    "torch._C.Generator": [(torch.Generator, lambda v: v.manual_seed(3))],
+    "number": [
+        (lambda: np.float32(0.1), lambda _: np.float32(0.2)),
+        (lambda: np.int8(1), lambda _: np.int8(2)),
+    ],
+    "numpy's array": [(lambda: np.arange(3.0), lambda v: v.__setitem__(0, 5))],
+    "member": [(lambda: Colour.RED, lambda _: Colour.BLUE), (lambda: Style.BOLD, lambda v: v | Style.WIDE)],
     "value": [
         (lambda: datetime.date(2000, 1, 1), lambda _: datetime.date(2000, 1, 2)),
         (lambda: decimal.Decimal("0.1"), lambda v: v + 1),
         (lambda: range(3), lambda _: range(4)),
         (lambda: slice(1, 2), lambda _: slice(2, 3)),
     ],
-    "torch._C.Generator": [(torch.Generator, lambda v: v.manual_seed(3))],
     "numpy.random._generator.Generator": [
         (lambda: np.random.default_rng(1), lambda v: v.random()),
         (lambda: np.random.default_rng(1), lambda v: v.spawn(1)),
@@ -136,6 +153,7 @@ EXAMPLES: dict[str, list[tuple[Callable[[], Any], Callable[[Any], Any]]]] = {
         (OrderedDict, lambda v: each(v, metadata=[1])),
         (lambda: Counter("zz"), lambda v: v.update("abca")),
         (lambda: defaultdict(list), lambda v: v[1].append(2.0)),
+        (lambda: OwnDict(a=1), lambda v: v.update(a=2)),
     ],
     "list": [
         (
@@ -163,7 +181,7 @@ EXAMPLES: dict[str, list[tuple[Callable[[], Any], Callable[[Any], Any]]]] = {
     "object": [
         (Meter, lambda v: v.add()),
         (Meter, lambda v: delattr(v, "history")),
-        (Slotted, lambda v: each(v, x=[1])),
+        (Slotted, lambda v: v.add()),
     ],
     "object of a library": [
         (lambda: types.SimpleNamespace(a=1), lambda v: each(v, b=[2])),
@@ -172,7 +190,7 @@ EXAMPLES: dict[str, list[tuple[Callable[[], Any], Callable[[Any], Any]]]] = {
     "opaque": [(lambda: (x for x in ()), lambda v: v)],
 }
 CASES = [
-    pytest.param(BY_NAME[name], *example, id=f"{name} {number}")
+    pytest.param(kinds_by_name()[name], *example, id=f"{name} {number}")
     for name, examples in EXAMPLES.items()
     for number, example in enumerate(examples)
 ]
@@ -195,7 +213,7 @@ def decoded(tree: Tree, index: ObjectIndex) -> Any:
 
 
 def test_every_kind_has_an_example() -> None:
-    assert list(EXAMPLES) == [kind.name for kind in KINDS]
+    assert list(EXAMPLES) == list(kinds_by_name())
 
 
 @pytest.mark.parametrize(("kind", "make", "change"), CASES)
@@ -229,3 +247,61 @@ def test_a_value_is_made_again_or_missed(kind: Kind, make: Any, change: Any) -> 
             decoded(tree, ObjectIndex())
     else:
         assert values_equal(encoded(decoded(tree, ObjectIndex())), encoded(value))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(len, lambda: 0, functools.partial(len, []), {object()}, nn, int, [print], np.array(["text"])),
+        (x for x in ()),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_object_that_is_not_plain_has_no_tree(value: Any) -> None:
+    with pytest.raises(NotSerializable):
+        Encoder().tree(value)
+
+
+class Deletes(Meter):
+    """It would act on what a checkpoint says."""
+
+    def __del__(self) -> None:
+        self.history.clear()
+
+
+def local() -> type:
+    class Local(Meter):
+        pass
+
+    return Local
+
+
+@pytest.mark.parametrize(
+    "value", [Deletes(), local()(), nn.Linear(2, 2), Holder()], ids=lambda value: type(value).__name__
+)
+@pytest.mark.parametrize("present", [None, 3, deque()])
+def test_what_is_no_plain_object_of_an_imported_class_is_not_made(value: Any, present: Any) -> None:
+    setup = Encoder(strict=False)
+    setup.tree([copy.copy(present)])
+    with pytest.raises(NotSerializable, match=rf"was a .*{type(value).__name__}, is now a "):
+        decoded(hop(encoded(value)), setup.index)
+
+
+def test_values_are_made_again_with_their_identity_or_refused_by_name() -> None:
+    shared = np.arange(3.0)
+    made = made_again(hop(tree_of({"one": [shared], "other": shared, "meter": Meter()})))
+    assert made["one"][0] is made["other"]
+    assert made["meter"].history == []
+    for value in (lambda: 0, [nn.Linear(2, 2)]):
+        with pytest.raises(TaskError, match=r"net\.kept holds a .*(function|Linear), which cannot hop"):
+            tree_of({"net.kept": value})
+
+
+def test_attributes_that_training_has_removed_are_removed() -> None:
+    module, fresh = nn.Linear(1, 1), nn.Linear(1, 1)
+    fresh.extra = 1  # type: ignore[assignment]
+    setup = Encoder(strict=False)
+    module_tree(setup, fresh, own_attributes)
+    tree = module_tree(Encoder(), module, own_attributes)
+    restore_module(Decoder(setup.index, CPU), fresh, tree, own_attributes)
+    assert not hasattr(fresh, "extra")

@@ -141,7 +141,7 @@ def cuts(draw: st.DrawFn) -> tuple[str, int, list[int]]:
     return name, unit, sorted(draw(st.sets(st.integers(1, batches - 1))))
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(cuts())
 def test_wherever_a_unit_is_cut_it_ends_the_same(cut: tuple[str, int, list[int]]) -> None:
     name, unit, stops = cut

@@ -22,7 +22,7 @@ from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.system import process_settings
 from cerebro_elastic.training.functions import FunctionTask
-from cerebro_elastic.training.task import UnitJob, UnitResult
+from cerebro_elastic.training.task import UnitJob
 
 HERE, ME = Path(__file__).parent, Path(__file__).stem
 CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
@@ -125,14 +125,6 @@ def test_what_a_model_sets_is_undone_and_what_training_sets_is_refused(name: str
     assert read() == before
     change()
     assert read() != before or name == "torch.set_default_device"
-
-
-def test_a_config_trains_as_if_it_were_alone() -> None:
-    by = task(loss="cross_entropy")
-    alone = by.train(unit(change="")).state
-    by.train(unit(change="torch.set_default_dtype"))
-    again: UnitResult = by.train(unit(change=""))
-    assert torch.equal(alone["model"]["weight"], again.state["model"]["weight"])
 
 
 def test_a_library_may_add_a_variable() -> None:

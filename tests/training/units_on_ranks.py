@@ -28,9 +28,8 @@ ROWS, BATCH = (14, 9), 3
 EPOCHS = 2
 
 
-def model(lr: float, dropout: float = 0.0, freezes: bool = False) -> Any:
+def model(lr: float, dropout: float = 0.0) -> Any:
     net = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 2))
-    net[0].requires_grad_(not freezes)
     optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9)
     return net, optimizer, torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=0.9)
 
@@ -88,7 +87,6 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "ready-made": {"metrics": {"accuracy": "accuracy"}, "clip": 0.5, "input_fn": f"{__name__}:noisy"},
     "weighted": {"metrics": {"accuracy": "accuracy"}, "class_weights": [0.5, 2.0]},
     "items": {"input_fn": f"{__name__}:some_labelled", "loss": f"{__name__}:of_labelled"},
-    "prefix": {"frozen_prefix": "0", "args": {"freezes": True}},
     "own": {"train_fn": f"{__name__}:own_train", "eval_fn": f"{__name__}:own_eval"},
 }
 

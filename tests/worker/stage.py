@@ -32,8 +32,6 @@ from support.ledger import Ledger
 from support.prepared import prepare
 from support.waiting import wait_for
 
-DEADLINE = 90.0
-
 RECIPE = {
     "epochs": 2,
     "task": {"kind": "torch", "model_fn": "a_task:model", "input_fn": "a_task:prepared", "optimizer": "AdamW",

@@ -27,6 +27,7 @@ from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
 from cerebro_elastic.errors import DamagedCheckpoint, StorageError, StoreUnavailable
 from cerebro_elastic.system.cache_space import Room
 from cerebro_elastic.worker.state_fetcher import StateFetcher
+from support.waiting import SOON
 
 
 def test_a_unit_is_committed_with_a_readable_checkpoint_and_its_log(scene: Scene) -> None:
@@ -355,7 +356,7 @@ def test_a_fetch_ahead_is_broken_off_when_the_rank_ends() -> None:
 
     def fetch(_partition: int, beat: Callable[[], None], _room: Room) -> None:
         partial_unit.set()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + SOON
         try:
             while time.monotonic() < deadline:
                 beat()

@@ -23,9 +23,8 @@ from cerebro_elastic.core.model.events import (
 )
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.worker.saving import BackgroundWriter
-from support.waiting import wait_for
+from support.waiting import SOON, wait_for
 
-SOON = 60.0
 Make = Callable[..., Scene]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from stage import DEADLINE, Stage
+from stage import Stage
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.history.progress import advance, next_units
@@ -23,7 +23,7 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.system import forkserver
 from cerebro_elastic.training.unit_runner import UnitRunner
 from support.processes import ranks_of
-from support.waiting import wait_for
+from support.waiting import SOON, wait_for
 
 pytestmark = pytest.mark.cluster
 
@@ -220,4 +220,4 @@ def test_a_member_that_leaves_takes_what_is_done_with_it(play: Play) -> None:
     assert play.stage.node("pair").drain is None
     rest = play.unit("leaves", ["pair"], DDP)
     assert (rest.skip, rest.skip + rest.batches, rest.whole) == (part.batches, 40, True)
-    assert play.one.wait(DEADLINE) == 0
+    assert play.one.wait(SOON) == 0

@@ -22,18 +22,22 @@ CASES = Path(__file__).parent / "cases"
 ENVIRONMENTS = ROOT / "build" / "zoo"
 PAGE = ROOT / "docs" / "evidence" / "zoo.md"
 PINNED = ("torch", "lightning", "pytorch-lightning")
-"""What all environments have in the versions of ``constraints.txt``; a package chooses the rest."""
+"""What environments have in the versions of ``constraints.txt``; a package chooses the rest."""
+OTHER_PINS = {"pictures": ("torch==2.14.1", "torchvision==0.29.1")}
+"""Environments for packages that need torchvision: PyPI's finds its operators beside PyPI's torch of one version only,
+not beside a CPU build."""
 STEPS = ("check", "run", "verify", "replay")
 MOST_SECONDS = 600
 START, END = "<!-- made by: make zoo -->", "<!-- end -->"
-HEAD = ("| package | version | verdict | lines of ours | seconds |", "| --- | --- | --- | --- | --- |")
-_FIRST = re.compile(r"# environment (\S+): (.+)")
+HEAD = ("| package | field | version | verdict | lines of ours | seconds |", "| --- | --- | --- | --- | --- | --- |")
+_FIRST = re.compile(r"# (.+), environment (\S+): (.+)")
 
 
 @dataclass(frozen=True)
 class Case:
     """A package as its own pages use it."""
 
+    field: str
     package: str
     environment: str
     requirements: tuple[str, ...]
@@ -44,11 +48,11 @@ class Case:
     def of(cls, recipe: Path) -> Case:
         first = recipe.read_text().splitlines()[0]
         if not (found := _FIRST.fullmatch(first)):
-            rule = "it must be '# environment NAME: REQUIREMENT ...'"
+            rule = "it must be '# FIELD, environment NAME: REQUIREMENT ...'"
             raise SystemExit(f"{recipe}: the first line is {first!r}: {rule}")
-        requirements = tuple(found[2].split())
+        requirements = tuple(found[3].split())
         named = next(name for name in requirements if not name.startswith("-"))
-        return cls(re.split(r"[\[=<>]", named)[0], found[1], requirements, recipe)
+        return cls(found[1], re.split(r"[\[=<>]", named)[0], found[2], requirements, recipe)
 
     @property
     def lines(self) -> int:
@@ -65,8 +69,11 @@ def install(case: Case) -> Path:
     constraints = folder / "constraints.txt"
     if not constraints.exists():
         venv.create(folder, with_pip=True)
+        other = OTHER_PINS.get(case.environment, ())
+        names = {*PINNED} - {pin.partition("==")[0] for pin in other}
         pins = (ROOT / "constraints.txt").read_text().splitlines()
-        constraints.write_text("".join(f"{pin}\n" for pin in pins if pin.partition("==")[0] in PINNED))
+        pins = [*other, *(pin for pin in pins if pin.partition("==")[0] in names)]
+        constraints.write_text("".join(f"{pin}\n" for pin in pins))
         subprocess.run([*pip, "-c", str(constraints), "-e", f"{ROOT}[lightning]"], check=True)
     installed = folder / f"{case.recipe.stem}.installed"
     if not installed.exists():
@@ -107,27 +114,29 @@ def row(case: Case) -> str:
     try:
         commands = install(case)
     except subprocess.CalledProcessError:
-        return f"| {case.package} | - | cannot be installed beside what we pin | {case.lines} | - |"
+        return f"| {case.package} | {case.field} | - | cannot be installed beside what we pin | {case.lines} | - |"
     asked = f"from importlib.metadata import version; print(version({case.package!r}))"
     version = subprocess.check_output([commands / "python", "-c", asked], text=True).strip()
     started = time.monotonic()
     found = verdict(case, commands)
-    return f"| {case.package} | {version} | {found} | {case.lines} | {time.monotonic() - started:.0f} |"
+    seconds = time.monotonic() - started
+    return f"| {case.package} | {case.field} | {version} | {found} | {case.lines} | {seconds:.0f} |"
 
 
 def main() -> None:
     """Try the cases of the packages that are named, or all, and replace their lines of the page."""
-    cases = [Case.of(recipe) for recipe in sorted(CASES.glob("*.yaml"))]
+    cases = sorted(map(Case.of, CASES.glob("*.yaml")), key=lambda case: (case.field, case.package))
     names = sys.argv[1:] or [case.package for case in cases]
     if unknown := set(names) - {case.package for case in cases}:
         raise SystemExit(f"no case for {unknown}: choose from {', '.join(case.package for case in cases)}")
-    before, start, rest = PAGE.read_text().partition(START)
-    table, end, after = rest.partition(END)
-    rows = {line.split(" | ")[0]: line for line in table.splitlines() if line.startswith("| ")}
     for case in cases:
         if case.package in names:
             line = row(case)
             print(line, flush=True)
+            # Read now: another process may have tried other packages meanwhile.
+            before, start, rest = PAGE.read_text().partition(START)
+            table, end, after = rest.partition(END)
+            rows = {old.split(" | ")[0]: old for old in table.splitlines() if old.startswith("| ")}
             rows[f"| {case.package}"] = line
             known = [rows[f"| {case.package}"] for case in cases if f"| {case.package}" in rows]
             PAGE.write_text("\n".join([before + start, "", *HEAD, *known, "", end + after]))

@@ -14,7 +14,7 @@ together, and only
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -96,14 +96,14 @@ def _seconds_ahead(moment: Moment, attempt: Attempt) -> float:
 def _leaves_choice(moment: Moment, busy: Collection[str]) -> bool:
     """Whether a config may be queued: the nodes keep many to choose from, or only one node chooses."""
     placements = moment.placements.items()
-    free = sum(bool(options.placements) for config, options in placements if config not in busy)
+    free = sum(bool(options) for config, options in placements if config not in busy)
     return len(moment.nodes) == 1 or free > CONFIGS_PER_NODE * len(moment.nodes)
 
 
 def _queued(moment: Moment, policy: Policy, name: str, busy: Collection[str]) -> Iterator[Attempt]:
     """What the busy node ``name`` begins next, as if it were idle; nothing if that choice has to wait."""
     for _, unit in policy.choose(_context(moment, [name], busy, freed=name)):
-        (placement,) = (p for p in moment.placements[unit.config].by_lead[name] if p.unit == unit)
+        (placement,) = (p for p in moment.placements[unit.config].at(name) if p.unit == unit)
         hint = _hint(moment, policy, name, (), {*busy, unit.config})
         ahead, attempt = moment.state.attempts[name], _attempt(moment, placement, (), hint)
         if attempt.may_queue:
@@ -130,7 +130,7 @@ def _choose(
         choose_again = False
         free, unavailable = _still_idle(idle, chosen), {*busy, *_configs_of(chosen)}
         for name, unit in policy.choose(_context(moment, free, unavailable)):
-            offered = moment.placements[unit.config].by_lead.get(name, ())
+            offered = moment.placements[unit.config].at(name)
             matching = (placement for placement in offered if placement.unit == unit)
             placement = next(matching, None) or _elsewhere(moment, name, unit)
             assert placement is not None, (
@@ -214,21 +214,20 @@ def _context(
     freed: str | None = None,
 ) -> SchedulingContext:
     state, plan, nodes = moment.state, moment.plan, moment.nodes
-    free = {config: options.by_lead for config, options in moment.placements.items() if config not in busy}
+    free = moment.placements.keys() - busy
+    held = [config for config in moment.held if config in free]
+    first = free - {*held}
 
-    def units(name: str, configs: Iterable[str]) -> list[Unit]:
+    def units(name: str, configs: Collection[str]) -> list[Unit]:
         return [
             placement.unit
-            for config in configs
-            for placement in free[config].get(name, ())
-            if placement.strategy.nodes == 1 or companions(placement, nodes, idle) is not None
+            for placement in moment.placements_at(name)
+            if placement.unit.config in configs
+            and (placement.strategy.nodes == 1 or companions(placement, nodes, idle) is not None)
         ]
 
-    held = [config for config in moment.held if config in free]
-    first = free.keys() - held if held else free
     eligible = {
-        name: units(name, [config for config in free if config in first])
-        or next(filter(None, (units(name, [config]) for config in held)), [])
+        name: units(name, first) or next(filter(None, (units(name, {config}) for config in held)), [])
         for name in idle
     }
 

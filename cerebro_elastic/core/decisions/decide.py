@@ -7,19 +7,19 @@ here remembers what was decided.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from cerebro_elastic.core.decisions.assignment import assignments
 from cerebro_elastic.core.decisions.homes import Homes, rebalance
 from cerebro_elastic.core.decisions.moment import Moment
 from cerebro_elastic.core.decisions.next_steps import chooses, counts, infeasible
+from cerebro_elastic.core.decisions.observing import observed
 from cerebro_elastic.core.decisions.per_config import PerConfig
 from cerebro_elastic.core.history.costs import stays_of
 from cerebro_elastic.core.history.derived import cached_partitions, failed_alike_elsewhere, failures_against
-from cerebro_elastic.core.history.estimates import hop_seconds, speed_factors
+from cerebro_elastic.core.history.estimates import speed_factors
 from cerebro_elastic.core.history.lineage import (
     born,
     edge_from,
@@ -31,13 +31,11 @@ from cerebro_elastic.core.history.lineage import (
 from cerebro_elastic.core.history.members import (
     by_config,
     first_members,
-    mean_curve,
     member,
     members_of_repeats,
     named,
-    status_of,
 )
-from cerebro_elastic.core.history.progress import next_units, units_done
+from cerebro_elastic.core.history.progress import next_units
 from cerebro_elastic.core.model.attempts import Failure, FailureKind, Visit
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
@@ -53,18 +51,16 @@ from cerebro_elastic.core.model.events import (
     UnitWithdrawn,
 )
 from cerebro_elastic.core.model.interfaces import (
-    ConfigView,
     Policy,
     Proposal,
     Resume,
     Search,
-    SearchContext,
     Stop,
 )
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.reuse import NOTHING, standing
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.state import Point, State, Streak
+from cerebro_elastic.core.model.state import State, Streak
 from cerebro_elastic.system.words import counted
 
 IN_A_ROW = 3
@@ -100,10 +96,10 @@ def decide(
     ]
     if repairs:
         return repairs
-    if not any(c.status is Status.LIVE for c in state.configs.values()):
+    if not moment.live:
         return [RunEnded(0, "finished")]
     if plan.has_members:
-        moment = Moment(state, plan, search.held(_observe(moment)))
+        moment = Moment(state, plan, search.held(observed(moment)))
     return list(assignments(moment, policy))
 
 
@@ -128,8 +124,8 @@ def failures(moment: Moment) -> Iterator[ConfigEnded]:
     state, plan = moment.state, moment.plan
     hardware = {node.hardware for node in moment.nodes.values()}
     may_fail = chooses(plan)
-    for config in state.configs.values():
-        if (config.tries or may_fail) and config.status is Status.LIVE and config.id not in moment.busy:
+    for config in [config for config in moment.live.values() if config.failures or may_fail]:
+        if (config.tries or may_fail) and config.id not in moment.busy:
             reason = _hopeless(config, plan) or infeasible(config, hardware, state.profiles, plan)
             if reason is not None:
                 yield ConfigEnded(0, config.id, Status.FAILED, reason)
@@ -271,94 +267,6 @@ def _count(homes: Homes) -> Counter[str]:
     return Counter(name for names in homes.values() for name in names)
 
 
-def observe(state: State, plan: Plan) -> SearchContext:
-    """The run as a search sees it."""
-    return _observe(Moment(state, plan))
-
-
-def seen(state: State, plan: Plan, config: str) -> ConfigView:
-    """One config of the run, with all its members, as a search sees it."""
-    members = named(state.configs, config)
-    busy = {attempt.unit.config for attempt in state.underway()}
-    views = [_view.function(plan, each, _own(state, busy, each)) for each in members]
-    return _group.function(plan, members[0], tuple(views)) if plan.has_members else views[0]
-
-
-def _own(state: State, busy: Container[str], config: Config) -> tuple[Sequence[Point], bool]:
-    return state.curves.get(config.id, ()), config.id not in busy
-
-
-def _observe(moment: Moment) -> SearchContext:
-    state, plan, configs = moment.state, moment.plan, moment.state.configs.values()
-    busy = moment.busy
-    views = _view(plan, ((config, _own(state, busy, config)) for config in in_order(configs)))
-    if plan.has_members:
-        groups = by_config(configs).values()
-        of_groups = [(members[0], tuple(views[each.id] for each in members)) for members in groups]
-        views = _group(plan, of_groups)
-    stays = stays_of(state)
-    joined = (stay.joined for stay in stays)
-    return SearchContext(
-        configs=list(views.values()),
-        partitions=plan.trained,
-        epochs=plan.epochs,
-        nodes=max(len(moment.nodes), plan.min_nodes),
-        usage=state.usage,
-        save_seconds=hop_seconds(state.hops),
-        now=max(state.usage.until, *(attempt.freed for attempt in state.saving.values()), *joined, 0.0),
-        rest_seconds=partial(_rest_of_epoch, moment),
-        wait_seconds=moment.wait_seconds,
-        stays=stays,
-    )
-
-
-def _rest_of_epoch(moment: Moment, config: str) -> float:
-    """The expected seconds that a config's epoch takes more: of its training that takes longest, of those
-    that go on, or could."""
-    members = named(moment.state.configs, config) if config else []
-    going_on = [each for each in members if each.status is Status.LIVE] or members
-    return max(map(moment.rest_of_epoch, going_on), default=moment.rest_of_epoch(None))
-
-
-@PerConfig
-def _view(plan: Plan, config: Config, own: tuple[Sequence[Point], bool]) -> ConfigView:
-    curve, idle = own
-    return ConfigView(
-        config=config.id,
-        hparams=config.hparams,
-        status=config.status,
-        epochs=config.epoch,
-        units=units_done(config, plan),
-        curve=curve,
-        idle=idle,
-        parent=(config.parent.config or None) if config.parent else None,
-        origin=config.origin,
-        by_hand=config.by_hand,
-        fold=config.fold,
-        repeat=config.repeat,
-    )
-
-
-@PerConfig
-def _group(_plan: Plan, first: Config, members: tuple[ConfigView, ...]) -> ConfigView:
-    """The view of a config of all of its members."""
-    counting = [each for each in members if each.status is Status.LIVE] or members
-    return ConfigView(
-        config=first.seen_as,
-        hparams=first.hparams,
-        status=status_of(each.status for each in members),
-        epochs=min(each.epochs for each in counting),
-        units=min(each.units for each in counting),
-        curve=mean_curve(
-            [each.curve for each in members], [each.status is Status.FINISHED for each in members]
-        ),
-        idle=any(each.idle for each in counting),
-        origin=first.origin,
-        by_hand=any(each.by_hand for each in members),
-        members=members,
-    )
-
-
 def _before_the_search(
     moment: Moment, reusable: Mapping[str, Sequence[Visit]]
 ) -> list[ConfigResumed | UnitsReused | ConfigEnded]:
@@ -373,9 +281,8 @@ def reuses(moment: Moment, reusable: Mapping[str, Sequence[Visit]]) -> Iterator[
         return
     state = moment.state
     kinds = {node.hardware for node in state.nodes.values()}
-    able = ((c, None) for c in state.configs.values() if c.status is Status.LIVE and c.id not in moment.busy)
-    for name, place in _standing(None, able).items():
-        visits, config = reusable.get(place, ()), state.configs[name]
+    for name, place in _standing(None, moment.live).items():
+        visits, config = reusable.get(place, ()) if name not in moment.busy else (), state.configs[name]
         if visits and visits[-1].unit.epoch < moment.plan.epochs and {v.hardware for v in visits} <= kinds:
             own = [replace(visit, unit=replace(visit.unit, config=name)) for visit in visits]
             own[0] = replace(own[0], input=config.head)  # the same state, perhaps at another place
@@ -383,14 +290,14 @@ def reuses(moment: Moment, reusable: Mapping[str, Sequence[Visit]]) -> Iterator[
 
 
 @PerConfig
-def _standing(_shared: None, config: Config, _own: None) -> str:
+def _standing(_shared: None, config: Config) -> str:
     return standing(config)
 
 
 def searches(moment: Moment, search: Search) -> Iterator[ConfigCreated | ConfigEnded | ConfigResumed]:
     """What the search decides. What it decides on a config that has members holds for each of them; one that
     is in a unit follows when it is idle (``memberships``)."""
-    context, configs = _observe(moment), moment.state.configs
+    context, configs = observed(moment), moment.state.configs
     decisions = search.decide(context)
     for decision in decisions:
         members = named(configs, decision.config)

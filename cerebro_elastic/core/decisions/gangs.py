@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from cerebro_elastic.core.decisions.moment import Moment
 from cerebro_elastic.core.decisions.next_steps import kind_of, refusals
 from cerebro_elastic.core.decisions.placements import Placement
-from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
@@ -55,7 +55,9 @@ def companions(
 
 def overdue(moment: Moment) -> str | None:
     """The config for which idle nodes are held back, if any."""
-    needs = {name: options.most_nodes for name, options in moment.placements.items() if options.most_nodes}
+    if all(strategy.nodes == 1 for strategy in moment.plan.strategies):
+        return None
+    needs = {name: options.most_nodes for name, options in moment.placements.items() if options}
     if all(need == 1 for need in needs.values()):
         return None
     busy, configs = moment.busy, moment.state.configs
@@ -108,11 +110,10 @@ def waits(state: State, plan: Plan) -> dict[str, Wait]:
     idle = [name for name in nodes if name not in state.attempts]
     waits_by_config = {}
     for name, options in moment.placements.items():
-        config = state.configs[name]
-        if config.status is not Status.LIVE or name in moment.busy:
+        if name in moment.busy:
             continue
-        if not options.placements:
-            waits_by_config[name] = Wait(lacks=_lack(config, nodes, state, plan))
+        if not options:
+            waits_by_config[name] = Wait(lacks=_lack(moment.live[name], nodes, state, plan))
         elif all(placement.strategy.nodes > 1 for placement in options.placements):
             gang = nearest(options.placements, nodes, idle)
             waits_by_config[name] = Wait(tuple(node.name for node in gang))

@@ -18,7 +18,7 @@ from typing import Any
 
 from cerebro_elastic.core.decisions.next_steps import NextSteps, next_steps
 from cerebro_elastic.core.decisions.per_config import PerConfig
-from cerebro_elastic.core.decisions.placements import Placements, placements
+from cerebro_elastic.core.decisions.placements import Placement, Placements, Takers, placements
 from cerebro_elastic.core.history.derived import batches_at_hand, cached_partitions
 from cerebro_elastic.core.history.estimates import (
     all_unit_seconds,
@@ -71,11 +71,17 @@ class Moment:
         self.plan = plan
         self.held = held
         """The answer of ``Search.held``."""
+        self._placements_at: dict[str, Sequence[Placement]] = {}
 
     @cached_property
     def nodes(self) -> Mapping[str, Node]:
         """The nodes in use."""
         return {node.name: node for node in used_nodes(self.state, self.plan)}
+
+    @cached_property
+    def live(self) -> Mapping[str, Config]:
+        """The live configs: of a search of thousands a few."""
+        return {name: c for name, c in self.state.configs.items() if c.status is Status.LIVE}
 
     @cached_property
     def busy(self) -> Mapping[str, Attempt]:
@@ -92,17 +98,17 @@ class Moment:
 
     @cached_property
     def next_steps(self) -> Mapping[str, NextSteps]:
-        """By config: what it does next on each kind of node."""
-        return next_steps(self.state, self.plan, self.nodes)
+        """By live config: what it does next on each kind of node."""
+        return next_steps(self.state, self.plan, self.nodes, self.live)
 
     @cached_property
     def placements(self) -> Placements:
         """What each config may do next, and where; without the configs that wait for others."""
-        options = placements(self.state, self.plan, self.nodes, self.next_steps)
+        options = placements(self.state, self.plan, self.nodes, self.live, self.next_steps)
         room = self.plan.begun_per_node * len(self.nodes)
         if not room:
             return options
-        able = [name for name, options_of in options.items() if options_of.placements]
+        able = [name for name, options_of in options.items() if options_of]
         unbegun = {name for name in able if not self._has_begun(self.state.configs[name])}
         first_ids = sorted(unbegun, key=lambda name: (len(name), name))
         waiting = set(first_ids[max(0, room - (len(able) - len(unbegun))) :])
@@ -117,8 +123,7 @@ class Moment:
     @cached_property
     def _live(self) -> Sequence[Config]:
         """The live configs, without those that wait for others to end before they begin."""
-        configs = map(self.state.configs.__getitem__, self.placements)
-        return [config for config in configs if config.status is Status.LIVE]
+        return [self.live[name] for name in self.placements]
 
     @cached_property
     def cached(self) -> Mapping[str, Collection[int]]:
@@ -132,8 +137,8 @@ class Moment:
 
     @cached_property
     def seconds(self) -> Mapping[str, float]:
-        """By config: the seconds of its unit on a node of factor 1."""
-        return all_unit_seconds(self.state)
+        """By live config: the seconds of its unit on a node of factor 1."""
+        return all_unit_seconds(self.state, self.live)
 
     @cached_property
     def speed_factors(self) -> Mapping[str, float]:
@@ -142,8 +147,14 @@ class Moment:
     @cached_property
     def remaining(self) -> Mapping[str, float]:
         """As in ``SchedulingContext``."""
-        units = _units_left(self.plan, ((config, None) for config in self.state.configs.values()))
+        units = _units_left(self.plan, self.live)
         return {name: left * self.seconds[name] for name, left in units.items()}
+
+    def placements_at(self, node: str) -> Sequence[Placement]:
+        """What the configs may do next on the node."""
+        if node not in self._placements_at:
+            self._placements_at[node] = [each for of in self.placements.values() for each in of.at(node)]
+        return self._placements_at[node]
 
     @cached_property
     def loads(self) -> Mapping[str, float]:
@@ -157,9 +168,12 @@ class Moment:
             for name in names:
                 seconds[name] += node_work
 
+        alike: dict[int, tuple[Takers, list[float]]] = {}
         for config, options in self.placements.items():
-            for names in filter(None, options.leads):  # no node can lead a gang that lacks nodes
-                share_work(names, self.seconds[config])
+            alike.setdefault(id(options.takers), (options.takers, []))[1].append(self.seconds[config])
+        for takers, work in alike.values():
+            for names in filter(None, takers.leads):  # no node can lead a gang that lacks nodes
+                share_work(names, sum(work))
         later = sum((plan.epochs - config.epoch - 1) * self.seconds[config.id] for config in self._live)
         for homes in state.homes.values():
             if present := [name for name in homes if name in seconds]:
@@ -221,7 +235,7 @@ class Moment:
             nodes={name: 0.0 if name == freed else _until_free(state, name) for name in nodes},
             configs={name: _seconds_left(state, busy[name]) if name in busy else 0.0 for name in seconds},
             seconds={name: [unit * factor for factor in factors] for name, unit in seconds.items()},
-            undone=_undone_partitions(plan, ((config, busy.get(config.id)) for config in live)),
+            undone=_undone_partitions(plan, {config.id: config for config in live}, busy),
             later={config.id: plan.epochs - config.epoch - 1 for config in live},
             holders=holders,
             fetch=fetch_seconds(state.fetches) if plan.on_demand else inf,
@@ -234,7 +248,7 @@ class Moment:
 
 
 @PerConfig
-def _units_left(plan: Plan, config: Config, _own: None) -> int:
+def _units_left(plan: Plan, config: Config) -> int:
     return units_left(config, plan)
 
 

@@ -78,14 +78,16 @@ def kind_of(node: Node) -> NodeKind:
     return node.hardware, node.ranks
 
 
-def next_steps(state: State, plan: Plan, nodes: Mapping[str, Node]) -> Mapping[str, NextSteps]:
-    """By config: its next step on each kind of ``nodes``, as if the config and they were idle."""
+def next_steps(
+    state: State, plan: Plan, nodes: Mapping[str, Node], live: Mapping[str, Config]
+) -> Mapping[str, NextSteps]:
+    """By ``live`` config: its next step on each kind of ``nodes``, as if the config and they were idle."""
     node_counts = Counter(map(kind_of, nodes.values()))
     if not chooses(plan):
         (only,) = plan.strategies
-        return dict.fromkeys(state.configs, _only_steps(only, frozenset(node_counts.items())))
+        return dict.fromkeys(live, _only_steps(only, frozenset(node_counts.items())))
     by_size: dict[str, StepsBySize] = {}
-    for config in state.configs.values():
+    for config in live.values():
         if units := next_units(config, plan):
             by_kind = {
                 kind: steps_by_size(config, units[0].phase, kind, n, state, plan)
@@ -95,7 +97,7 @@ def next_steps(state: State, plan: Plan, nodes: Mapping[str, Node]) -> Mapping[s
     sizes = gang_sizes(_remaining_seconds(by_size, state, plan, nodes), node_counts)
     return {
         config: {kind: steps[sizes[config][kind]] for kind, steps in by_size.get(config, {}).items()}
-        for config in state.configs
+        for config in live
     }
 
 
@@ -141,7 +143,7 @@ def _remaining_seconds(
 ) -> dict[str, GangSeconds]:
     """Each config's remaining work, spread over the kinds of nodes as the partitions' homes are."""
     at_home = Counter(kind_of(nodes[n]) for names in state.homes.values() for n in names if n in nodes)
-    unit_seconds = all_unit_seconds(state)
+    unit_seconds = all_unit_seconds(state, by_size)
     work: dict[str, GangSeconds] = {}
     for config, by_kind in by_size.items():
         homes = {kind: at_home[kind] for kind in by_kind}

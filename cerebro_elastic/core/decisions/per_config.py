@@ -1,43 +1,65 @@
 """Values that follow from one config, from what is its own besides, and from what all configs share.
 
 States share the configs that an event has not changed. So a decision computes anew only what concerns the
-config that has changed, and not all that a thousand configs may do on a hundred nodes.
+config that has changed, and not all that a thousand configs may do on a hundred nodes. What has changed is
+found without a line of Python for each config.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Mapping
+from itertools import compress, islice
+from operator import is_not
+from typing import Any, Generic, TypeVar
 
 from cerebro_elastic.core.model.configs import Config
 
 Shared = TypeVar("Shared")
-Own = TypeVar("Own")
 Value = TypeVar("Value")
 
 
-class PerConfig(Generic[Shared, Own, Value]):
+class PerConfig(Generic[Shared, Value]):
     """A pure function of many configs that remembers its last values: a config is known by identity, all else
     by equality. So the values are those that would be computed anew. The function is one of what all configs
-    share, of the config, and of what else is its own.
+    share, of the config, and of its entry in each further mapping (``None`` without one).
     """
 
-    def __init__(self, function: Callable[[Shared, Config, Own], Value]) -> None:
+    def __init__(self, function: Callable[..., Value]) -> None:
         self.function = function
-        self._last: tuple[Shared | None, dict[str, tuple[Config, Own, Value]]] = (None, {})
+        self._shared: Shared | None = None
+        self._last: tuple[Mapping[str, Any], ...] = ()
+        self._values: dict[str, Value] = {}
 
-    def __call__(self, shared: Shared, configs: Iterable[tuple[Config, Own]]) -> dict[str, Value]:
-        before, known = self._last
-        if before is None or before != shared:
-            known = {}
-        entries: dict[str, tuple[Config, Own, Value]] = {}
-        values: dict[str, Value] = {}
-        for config, own in configs:
-            name = config.id
-            entry = known.get(name)
-            if entry is None or entry[0] is not config or entry[1] != own:
-                entry = config, own, self.function(shared, config, own)
-            entries[name] = entry
-            values[name] = entry[2]
-        self._last = shared, entries
+    def __call__(
+        self, shared: Shared, configs: Mapping[str, Config], *own: Mapping[str, Any]
+    ) -> Mapping[str, Value]:
+        """By config, in the order of ``configs``."""
+        known, last = self._values, self._last
+        if not last or self._shared != shared:
+            known, last, self._shared = {}, ({}, *({} for _ in own)), shared
+        due = set(changed(last[0], configs))
+        for before, now in zip(last[1:], own, strict=True):
+            due.update(name for name in changed(before, now) if before.get(name) != now.get(name))
+        values: dict[str, Any] = dict(known)
+        if not _begins_with(configs, known):
+            values = {name: known.get(name) for name in configs}
+        values.update(dict.fromkeys(islice(configs, len(values), None)))
+        for name in due:
+            if name in configs:
+                values[name] = self.function(self._shared, configs[name], *(each.get(name) for each in own))
+        self._last, self._values = (configs, *own), values
         return values
+
+
+def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The names that have another object ``now``, or none any more."""
+    if before is now:
+        return []
+    if _begins_with(now, before):
+        others = compress(now, map(is_not, now.values(), before.values()))
+        return [*others, *islice(now, len(before), None)]
+    return [name for name in {**before, **now} if name not in now or before.get(name) is not now[name]]
+
+
+def _begins_with(names: Mapping[str, Any], first: Mapping[str, Any]) -> bool:
+    return list(islice(names, len(first))) == list(first)

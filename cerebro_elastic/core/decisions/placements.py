@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from cerebro_elastic.core.decisions.homes import Homes
 from cerebro_elastic.core.decisions.next_steps import NextStep, NextSteps, NodeKind, counts, kind_of
 from cerebro_elastic.core.decisions.per_config import PerConfig
 from cerebro_elastic.core.history.estimates import fetch_seconds
-from cerebro_elastic.core.history.progress import is_next, next_units
+from cerebro_elastic.core.history.progress import is_next, next_partitions
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
@@ -35,18 +35,67 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigPlacements:
-    """What a config may do next, as if it and all nodes were idle."""
+class Takers:
+    """Which nodes may lead which of a config's next units."""
 
-    placements: Sequence[Placement]
-    """The units that it may do, and where."""
-    by_lead: Mapping[str, Sequence[Placement]]
+    partitions: tuple[int, ...]
     leads: Sequence[Sequence[str]]
-    """By unit: the nodes that may lead it."""
-    most_nodes: int
-    """How many nodes the largest of its gangs has; 0 without placements."""
-    plain: bool
-    """All are training units of one node each."""
+    """By partition, in that order."""
+    by_lead: Mapping[str, Sequence[int]]
+    """By node that may lead one: the partitions."""
+
+    @classmethod
+    def of(cls, partitions: tuple[int, ...], leads: Sequence[Sequence[str]]) -> Takers:
+        by_lead: dict[str, list[int]] = {}
+        for partition, names in zip(partitions, leads, strict=True):
+            for name in names:
+                by_lead.setdefault(name, []).append(partition)
+        return cls(partitions, leads, by_lead)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigPlacements:
+    """What a config may do next, as if it and all nodes were idle. Of thousands of configs on hundreds of
+    nodes few placements are looked at, so they are made then."""
+
+    config: Config
+    plan: Plan
+    phase: Phase
+    steps: ByNode
+    takers: Takers
+    """Shared by configs that have the same partitions to visit."""
+
+    def __bool__(self) -> bool:
+        """Whether a node may lead one of its units."""
+        return bool(self.takers.by_lead)
+
+    def at(self, node: str) -> list[Placement]:
+        """The units that the node may lead."""
+        return [self._placement(partition, node) for partition in self.takers.by_lead.get(node, ())]
+
+    @property
+    def placements(self) -> list[Placement]:
+        """All of its units, and where."""
+        places = zip(self.takers.partitions, self.takers.leads, strict=True)
+        return [self._placement(partition, node) for partition, names in places for node in names]
+
+    @property
+    def most_nodes(self) -> int:
+        """How many nodes the largest of its gangs has; 0 without placements."""
+        return max((self.steps[name].strategy.nodes for name in self.takers.by_lead), default=0)
+
+    @property
+    def plain(self) -> bool:
+        """All are training units of one node each."""
+        steps = [self.steps[name] for name in self.takers.by_lead]
+        trains = self.phase is Phase.TRAIN and not any(step.profile for step in steps)
+        return not steps or (trains and all(step.strategy.nodes == 1 for step in steps))
+
+    def _placement(self, partition: int, node: str) -> Placement:
+        step = self.steps[node]
+        unit = Unit(self.config.id, self.config.epoch, partition, self.phase)
+        failed = _failed(self.config, unit, step, self.plan)
+        return Placement(_unit_of(unit, step), node, step.strategy, failed)
 
 
 Placements: TypeAlias = Mapping[str, ConfigPlacements]
@@ -62,43 +111,63 @@ class _Places:
     plan: Plan
     homes: Homes
     kinds: Sequence[tuple[str, NodeKind]]
+    _last: dict[str, Any] = field(default_factory=dict, compare=False)
+    """What the last config needed, which the next one probably needs, too."""
+
+    def steps(self, next_steps: NextSteps) -> ByNode:
+        """A config's next step on each node."""
+        known = self._last.get("steps")
+        if known is None or known[0] is not next_steps:
+            own = {name: next_steps[kind] for name, kind in self.kinds if kind in next_steps}
+            known = self._last["steps"] = next_steps, own
+        steps: ByNode = known[1]
+        return steps
+
+    def takers(self, partitions: tuple[int, ...], steps: ByNode, homes: Homes) -> Takers:
+        """The takers of units on which no node has failed."""
+        known = self._last.get("takers")
+        if (
+            known is None
+            or known[0] is not steps
+            or known[1] is not homes
+            or known[2].partitions != partitions
+        ):
+            leads = [_takers(homes, partition, steps, ()) for partition in partitions]
+            known = self._last["takers"] = steps, homes, Takers.of(partitions, leads)
+        takers: Takers = known[2]
+        return takers
+
+
+_NO_HOMES: Homes = {}
 
 
 def placements(
-    state: State, plan: Plan, nodes: Mapping[str, Node], next_steps: Mapping[str, NextSteps]
+    state: State,
+    plan: Plan,
+    nodes: Mapping[str, Node],
+    live: Mapping[str, Config],
+    next_steps: Mapping[str, NextSteps],
 ) -> Placements:
-    """What each live config may do next on ``nodes``, as if the config and they were idle."""
+    """What each ``live`` config may do next on ``nodes``, as if the config and they were idle."""
     places = _Places(plan, state.homes, [(name, kind_of(node)) for name, node in nodes.items()])
-    return _placements(places, ((state.configs[name], steps) for name, steps in next_steps.items()))
+    return _placements(places, live, next_steps)
 
 
 @PerConfig
 def _placements(places: _Places, config: Config, next_steps: NextSteps) -> ConfigPlacements:
-    steps = {name: next_steps[kind] for name, kind in places.kinds if kind in next_steps}
-    placements: list[Placement] = []
-    leads: list[Sequence[str]] = []
-    units = next_units(config, places.plan)
-    if units and units[0].phase is Phase.EVALUATE and config.fold is None:
-        units = units[:1]  # in one order by all configs
-    for unit in units:
-        in_vain = _tried_in_vain(config, unit, steps, places.plan)
-        at_homes = unit.phase is Phase.TRAIN or config.fold is not None
-        leads.append(_takers(places.homes if at_homes else {}, unit, steps, in_vain))
-        placements += [
-            Placement(
-                _unit_of(unit, steps[name]),
-                name,
-                steps[name].strategy,
-                _failed(config, unit, steps[name], places.plan),
-            )
-            for name in leads[-1]
-        ]
-    by_lead: dict[str, list[Placement]] = {}
-    for placement in placements:
-        by_lead.setdefault(placement.lead, []).append(placement)
-    most_nodes = max((placement.strategy.nodes for placement in placements), default=0)
-    trains = all(placement.unit.phase is Phase.TRAIN for placement in placements)
-    return ConfigPlacements(placements, by_lead, leads, most_nodes, trains and most_nodes <= 1)
+    steps, plan = places.steps(next_steps), places.plan
+    phase, partitions = next_partitions(config, plan)
+    if phase is Phase.EVALUATE and config.fold is None:
+        partitions = partitions[:1]  # in one order by all configs
+    homes = places.homes if phase is Phase.TRAIN or config.fold is not None else _NO_HOMES
+    if config.tries:
+        units = [Unit(config.id, config.epoch, partition, phase) for partition in partitions]
+        in_vain = [_tried_in_vain(config, unit, steps, plan) for unit in units]
+        leads = [_takers(homes, j, steps, failed) for j, failed in zip(partitions, in_vain, strict=True)]
+        takers = Takers.of(partitions, leads)
+    else:
+        takers = places.takers(partitions, steps, homes)
+    return ConfigPlacements(config, plan, phase, steps, takers)
 
 
 def elsewhere(
@@ -129,26 +198,26 @@ def at_hand(
     If the node has the partitions of some units ``cached``, it leaves units to other nodes that have theirs.
     """
 
-    def has(name: str, unit: Unit) -> bool:
-        return unit.phase is Phase.EVALUATE or unit.partition in cached.get(name, ())
-
-    if not any(has(node, unit) for unit in units):
+    own = cached.get(node, ())
+    if not any(unit.phase is Phase.EVALUATE or unit.partition in own for unit in units):
         return list(units)
-    return [
-        unit
-        for unit in units
-        if has(node, unit) or not any(has(other, unit) for other in homes.get(unit.partition, ()))
-    ]
+    left = {
+        partition
+        for partition in {unit.partition for unit in units}
+        if partition not in own
+        and any(partition in cached.get(other, ()) for other in homes.get(partition, ()))
+    }
+    return [unit for unit in units if unit.phase is Phase.EVALUATE or unit.partition not in left]
 
 
-def _takers(homes: Homes, unit: Unit, able: Collection[str], failed: Collection[str]) -> Sequence[str]:
-    """The nodes that may lead the unit, of those that are ``able`` to.
+def _takers(homes: Homes, partition: int, able: Collection[str], failed: Collection[str]) -> Sequence[str]:
+    """The nodes that may lead a unit on the partition, of those that are ``able`` to.
 
     They are the partition's homes, or any node if it has none: validation data have not. After a failure they
     are nodes where the unit has not failed, if one is left. (Once a node gets units again, faults of its own
     are forgotten.)
     """
-    at_home = [name for name in homes.get(unit.partition, ()) if name in able]
+    at_home = [name for name in homes.get(partition, ()) if name in able]
     for candidates in (at_home, able):
         if untried := [name for name in candidates if name not in failed]:
             return untried

@@ -179,12 +179,12 @@ def unit_seconds(state: State, config: str) -> float:
     return _mean(state) if seconds is None else seconds
 
 
-def all_unit_seconds(state: State) -> dict[str, float]:
-    """The ``unit_seconds`` of all configs."""
+def all_unit_seconds(state: State, configs: Iterable[str]) -> dict[str, float]:
+    """The ``unit_seconds`` of these configs."""
     mean = _mean(state)
     if not state.profiles:
-        return {config: state.timings.get(config, mean) for config in state.configs}
-    measured = {config: _measured(state, config) for config in state.configs}
+        return {config: state.timings.get(config, mean) for config in configs}
+    measured = {config: _measured(state, config) for config in configs}
     return {config: mean if seconds is None else seconds for config, seconds in measured.items()}
 
 

@@ -19,15 +19,20 @@ def units_done(config: Config, plan: Plan) -> int:
 def next_units(config: Config, plan: Plan) -> tuple[Unit, ...]:
     """The units of which the config may do any one now: the partition that it has trained in part, else the
     epoch's unvisited partitions, else the epoch's evaluations, if they are units of their own."""
+    phase, partitions = next_partitions(config, plan)
+    return tuple(Unit(config.id, config.epoch, j, phase) for j in partitions)
+
+
+def next_partitions(config: Config, plan: Plan) -> tuple[Phase, tuple[int, ...]]:
+    """The phase of the config's next units, and their partitions."""
     if config.status is not Status.LIVE:
-        return ()
+        return Phase.TRAIN, ()
     if config.partial_unit is not None:
-        return (Unit(config.id, config.epoch, config.partial_unit.partition),)
-    left = [j for j in plan.trains(config.fold) if j not in config.visited]
-    if left:
-        return tuple(Unit(config.id, config.epoch, j) for j in left)
-    unseen = [j for j in plan.evaluates(config.fold) if j not in config.evaluated]
-    return tuple(Unit(config.id, config.epoch, j, Phase.EVALUATE) for j in unseen)
+        return Phase.TRAIN, (config.partial_unit.partition,)
+    visited = set(config.visited)
+    if left := tuple(j for j in plan.trains(config.fold) if j not in visited):
+        return Phase.TRAIN, left
+    return Phase.EVALUATE, tuple(j for j in plan.evaluates(config.fold) if j not in config.evaluated)
 
 
 def is_next(config: Config, unit: Unit, plan: Plan) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
 from typing import Any, Protocol, runtime_checkable
 
@@ -148,7 +149,7 @@ class ConfigView:
     least far, and it is idle if a live one is."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SearchContext:
     """The run as a search sees it."""
 
@@ -171,10 +172,15 @@ class SearchContext:
     stays: Sequence[Stay] = ()
     """The times for which nodes are to be paid; those of nodes that are there have no end."""
 
-    @property
+    @cached_property
+    def live(self) -> Sequence[ConfigView]:
+        """The configs that are live."""
+        return [view for view in self.configs if view.status is Status.LIVE]
+
+    @cached_property
     def proposed(self) -> Sequence[ConfigView]:
         """The configs that the search has proposed, without those that people have created."""
-        return [view for view in self.configs if not created_by_hand(view.origin)]
+        return [view for view in self.configs if not (view.origin and created_by_hand(view.origin))]
 
 
 @dataclass(frozen=True, slots=True)

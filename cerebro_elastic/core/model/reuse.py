@@ -26,7 +26,7 @@ class Reusable:
     """By the name of where a config stands (``standing``): the visits that an equal config has made from
     there, up to the next state that is there to begin from."""
     why_not: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By the id of an earlier run of the project: why nothing of it may be taken over, or less than all."""
+    """By the id of an earlier run: why nothing of it may be taken over, or less than all."""
     equal: tuple[str, ...] = ()
     """The earlier runs whose units read the same."""
     lacking: Mapping[str, str] = field(default_factory=dict)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.data.column_checks import rows_in
+from cerebro_elastic.data.kinds.byte_ranges import FileRanges
 from cerebro_elastic.data.manifest import Split
-from cerebro_elastic.data.preparing.column_checks import rows_in
-from cerebro_elastic.data.preparing.encoded_files import FileRanges
 from cerebro_elastic.data.ragged import Columns, Varying
 from cerebro_elastic.errors import DataError, did_you_mean
 from cerebro_elastic.system.files import Place, exists, locate, read, translated, write

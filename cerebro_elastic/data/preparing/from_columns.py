@@ -12,6 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.data.column_checks import (
+    check_columns,
+    check_finite,
+    check_lengths,
+    columns_of,
+)
 from cerebro_elastic.data.manifest import (
     NAME,
     Column,
@@ -21,12 +27,6 @@ from cerebro_elastic.data.manifest import (
     Split,
     is_prepared,
     read_manifest,
-)
-from cerebro_elastic.data.preparing.column_checks import (
-    check_columns,
-    check_finite,
-    check_lengths,
-    columns_of,
 )
 from cerebro_elastic.data.preparing.column_files import ColumnData, Keep, by_split
 from cerebro_elastic.data.preparing.defects import BadPictures, filled, write_report

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_elastic.data.column_checks import check_lengths
 from cerebro_elastic.data.manifest import (
     NAME,
     SPLITS,
@@ -35,7 +36,6 @@ from cerebro_elastic.data.manifest import (
     is_prepared,
     read_manifest,
 )
-from cerebro_elastic.data.preparing.column_checks import check_lengths
 from cerebro_elastic.data.preparing.column_files import by_split
 from cerebro_elastic.data.preparing.defects import (
     REPORT,

@@ -6,14 +6,16 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.manifest import Kind
-from cerebro_elastic.data.ragged import Ragged, encoded, offsets_of, sequences
+from cerebro_elastic.data.categories import Coded
+from cerebro_elastic.data.kinds.values import as_column
+from cerebro_elastic.data.manifest import Category, Kind
+from cerebro_elastic.data.ragged import Ragged, of_one_length, offsets_of
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.registry import place_in
 from cerebro_elastic.system.files import CHUNK
@@ -29,24 +31,27 @@ class GrowingColumn:
         self._values = _GrowingArray(name, in_memory)
         self._lengths: list[NDArray[np.int64]] = []
         self._kind: Kind = "rows"
+        self._categories: Sequence[Category] = ()
 
     def append(self, column: NDArray[Any] | Ragged) -> None:
         """Append rows. Raises ``DataError`` if their shape differs from that of the others."""
+        if isinstance(column, Coded):
+            self._categories = column.categories
+        elif not isinstance(column, Ragged) and column.ndim > 1:
+            column = of_one_length(column)  # the rows of other parts may be longer
         if isinstance(column, Ragged):
             self._kind = column.kind
             self._lengths.append(column.lengths)
             column = column.values
-        self._values.append(column)
+        self._values.append(column.astype(object) if column.dtype.kind == "U" else column)
 
     def whole(self) -> NDArray[Any] | Ragged:
         """All rows. Sequences that have all one length are rows of one shape."""
         values = self._values.whole()
         if self._kind == "rows":
-            return values
-        lengths = np.concatenate(self._lengths)
-        if self._kind == "ragged" and len(set(lengths.tolist())) == 1:
-            return values.reshape(len(lengths), int(lengths[0]), *values.shape[1:])
-        return Ragged(values, offsets_of(lengths), self._kind)
+            return Coded.of(values, self._categories) if self._categories else values
+        whole = Ragged(values, offsets_of(np.concatenate(self._lengths)), self._kind)
+        return whole.as_rows()
 
 
 class _GrowingArray:
@@ -71,7 +76,7 @@ class _GrowingArray:
             )
         if part.dtype != self._dtype and len(part):
             self._become(np.promote_types(self._dtype, part.dtype))
-        self._parts.append(part.astype(self._dtype))
+        self._parts.append(part.astype(self._dtype, copy=False))
         if self._dtype.kind != "O" and sum(part.nbytes for part in self._parts) > self._in_memory:
             self._spill()
 
@@ -189,8 +194,6 @@ class _Values:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._first: Any = None
-        """The first value, as an array."""
         self._kind = ""
         self._column = GrowingColumn(what, 0)
         self._pending: list[Any] = []
@@ -198,29 +201,25 @@ class _Values:
         self._pending_bytes = 0
 
     def add(self, number: int, value: Any) -> None:
-        is_bytes, is_text = isinstance(value, bytes | bytearray | memoryview), isinstance(value, str)
-        if is_bytes:
-            value = bytes(value)
-        # A copy: the dataset may write its next row into the same memory.
-        array = np.frombuffer(value, np.uint8) if is_bytes else np.asarray(value).copy()
-        if array.dtype == object:
-            raise DataError(f"{self._what} has a {type(value).__name__} in row {number}, which is no array")
-        kind = "bytes" if is_bytes else "text" if is_text else str(array.dtype)
-        if self._first is None:
-            self._first, self._kind = array, kind
+        if isinstance(value, bytes | bytearray | memoryview):
+            value, kind, size = bytes(value), "bytes", len(value)
+        elif isinstance(value, str):
+            kind, size = "text", len(value)
+        else:
+            value = np.asarray(value).copy()  # the dataset may write its next row into the same memory
+            sizes = ", ".join(["...", *map(str, value.shape[1:])])
+            kind, size = f"{value.dtype}[{sizes}]" if value.ndim else str(value.dtype), value.nbytes
+            if value.dtype == object:
+                raise DataError(f"{self._what} has values in row {number} that are no array")
+        self._kind = self._kind or kind
         if kind != self._kind:
             raise DataError(
                 f"{self._what} has {kind} in row {number}, and {self._kind} in row 0: all rows must have "
-                "values of one type"
+                "values of one type, which may differ in the length of their first axis only; for images of "
+                "varying size return their bytes (PNG, JPEG), and `decode` them"
             )
-        if (array.ndim, array.shape[1:]) != (self._first.ndim, self._first.shape[1:]):
-            raise DataError(
-                f"{self._what} has shape {list(array.shape)} in row {number}, and "
-                f"{list(self._first.shape)} in row 0: rows may differ in the length of their first axis "
-                "only; for images of varying size return their bytes (PNG, JPEG), and `decode` them"
-            )
-        self._pending.append(value if is_bytes or is_text else array)
-        self._pending_bytes += array.nbytes
+        self._pending.append(value)
+        self._pending_bytes += size
         if self._pending_bytes >= CHUNK:
             self._store()
 
@@ -230,10 +229,7 @@ class _Values:
         return self._column.whole()
 
     def _store(self) -> None:
-        if self._kind == "bytes":
-            self._column.append(encoded(self._pending, self._what))
-        elif self._first.ndim:
-            self._column.append(sequences(self._pending, self._what))
-        else:
-            self._column.append(np.array(self._pending, object if self._kind == "text" else None))
+        column = as_column(self._what, self._pending)
+        assert isinstance(column, np.ndarray | Ragged)
+        self._column.append(column)
         self._pending, self._pending_bytes = [], 0

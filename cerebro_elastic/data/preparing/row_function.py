@@ -23,8 +23,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.data.column_checks import check_column, described, not_finite
 from cerebro_elastic.data.manifest import Column, PartitionFiles, Split
-from cerebro_elastic.data.preparing.column_checks import check_column, described, not_finite
 from cerebro_elastic.data.preparing.column_files import ColumnData
 from cerebro_elastic.data.preparing.defects import BadRow
 from cerebro_elastic.data.preparing.shared_jobs import JobRecord, record_of

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.manifest import Vocabulary
-from cerebro_elastic.data.preparing.categories import Coded, categories_of, codes_of, is_words, single_values
-from cerebro_elastic.data.preparing.column_checks import (
+from cerebro_elastic.data.categories import Coded, categories_of, codes_of, is_words, single_values
+from cerebro_elastic.data.column_checks import (
     FEATURES,
     check_column,
     check_lengths,
     leave_out,
 )
+from cerebro_elastic.data.manifest import Vocabulary
 from cerebro_elastic.data.ragged import Arrays, Columns, Ragged, Varying, encoded
 from cerebro_elastic.errors import DataError, did_you_mean
 from cerebro_elastic.recipes.data import Preparation

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.preparing.categories import canonical, words_in
-from cerebro_elastic.data.preparing.column_checks import check_given, not_finite
+from cerebro_elastic.data.categories import canonical, words_in
+from cerebro_elastic.data.column_checks import check_given, not_finite
 from cerebro_elastic.data.ragged import Columns, Varying
 from cerebro_elastic.errors import DataError, did_you_mean
 from cerebro_elastic.recipes.data import Preparation

@@ -8,9 +8,9 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from cerebro_elastic.data.column_checks import rows_in
+from cerebro_elastic.data.kinds.kind import Wanted
 from cerebro_elastic.data.manifest import Split
-from cerebro_elastic.data.preparing.arrow_tables import Wanted
-from cerebro_elastic.data.preparing.column_checks import rows_in
 from cerebro_elastic.data.preparing.sources import Source, read_source
 from cerebro_elastic.data.preparing.split_rules import RowKeys
 from cerebro_elastic.data.ragged import Columns, Index

@@ -2,8 +2,9 @@
 
 Each column of a batch is indexed with all of its rows at once, never row by row; a user's dataset is read row
 by row. Rows that are always the same, by the user's word (``LoaderSettings.kept_columns``), are opened once
-for the run, under a fixed seed; now and then one is opened again, under another. With ``bucket`` the order
-makes batches of rows of similar length, so that little is padded.
+for the run, under a fixed seed; now and then one is opened again, under another. With ``embed`` batches are
+taken from embedded rows (``embedding.py``). With ``bucket`` the order makes batches of rows of similar
+length, so that little is padded.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
 from typing import Any, TypeAlias
@@ -32,6 +33,7 @@ from cerebro_elastic.data.reading.column_rows import (
     single_rows,
     stacked_arrays,
 )
+from cerebro_elastic.data.reading.embedding import CHUNK, EmbeddedRows, embedding
 from cerebro_elastic.data.reading.loader_settings import LENGTHS, LoaderSettings
 from cerebro_elastic.data.reading.made_once import Batches, DataUse, Made, MadeBatches, Make
 from cerebro_elastic.data.reading.partition import Partition, in_file, sample_order
@@ -80,6 +82,7 @@ def batches(
     epoch: int | None = None,
     made: MadeBatches | None = None,
     use: DataUse | None = None,
+    beat: Callable[[], None] = lambda: None,
 ) -> Generator[Any, None, None]:
     """The partition's batches, its rows taken in ``order``, without the first ``skip``: those are not made.
     Of each, ``part`` is made.
@@ -89,7 +92,9 @@ def batches(
     Generators that the user's functions and datasets carry are seeded for each batch in both.
 
     With ``made``, rows that are always the same are opened once, and the batches that workers make in an
-    ``epoch`` are shared with the other ranks of the host. ``use`` counts.
+    ``epoch`` are shared with the other ranks of the host. ``use`` counts. With ``loader.embed`` all rows from
+    the first to the last one of ``order`` are embedded before the first batch; ``beat`` is called often
+    meanwhile.
     """
     if len(order) and (order.min() < 0 or order.max() >= partition.rows):
         raise IndexError(f"order has rows from {order.min()} to {order.max()} of {partition.rows}")
@@ -105,8 +110,12 @@ def batches(
     def of_pass() -> Generator[Any, None, None]:
         with _noting_damage(partition), ExitStack() as in_use:
             opened: dict[str, Records] = {}
-            shared = None
-            if made is not None and loader.calls_user and count:
+            shared = embedded = None
+            if loader.embed is not None and skip < count:
+                left = order[skip * size :] // CHUNK
+                numbers = range(int(left.min()), int(left.max()) + 1)
+                embedded = _embedded(partition, loader, numbers, made, beat)
+            elif made is not None and loader.calls_user and count:
                 for name in sorted(loader.kept_columns):
                     rows_key = (partition.name, loader.dataset_args, name)
                     if (rows := in_use.enter_context(made.shared(rows_key, partition.rows))) is not None:
@@ -115,16 +124,46 @@ def batches(
                     digest = hashlib.sha256(order.tobytes()).digest()
                     key = (partition.name, loader.data_args, digest, size, sorted(parts.items()), seed)
                     shared = in_use.enter_context(made.shared(key, count, epoch))
-            maker = BatchMaker(partition, loader, opened)
-            make: Make = partial(_here, maker, rows_of, seed)
-            if loader.workers:
-                make = partial(in_worker_processes, maker.make, rows_of, (seed,), loader, maker.generators)
+            make = _making(BatchMaker(partition, loader, opened, embedded), rows_of, seed)
             counted = use or DataUse()
             for batch in Batches(range(skip, count), make, shared, counted):
                 yield _pinned(batch) if loader.pin_memory else batch
             counted.differing = next(filter(None, (each.differing for each in opened.values())), "")
 
     return of_pass()
+
+
+def _embedded(
+    partition: Partition,
+    loader: LoaderSettings,
+    numbers: range,
+    made: MadeBatches | None,
+    beat: Callable[[], None],
+) -> EmbeddedRows:
+    """The chunks of these ``numbers``: computed here or, with ``made``, once by the ranks of the host."""
+    assert loader.embed is not None
+    of_rows = replace(loader, transform=None)
+    key = ("embed", CHUNK, partition.name, of_rows.data_args)
+
+    def rows_of(number: int) -> BatchRows:
+        rows = np.arange(number * CHUNK, min((number + 1) * CHUNK, partition.rows))
+        return BatchRows(rows, rows)
+
+    maker = BatchMaker(partition, replace(of_rows, embed=None, batch_size=CHUNK, pin_memory=False))
+    make = embedding(loader.embed, loader.arrays, _making(maker, rows_of, 0))
+    chunks: dict[int, Any] = {}
+    with nullcontext() if made is None else made.shared(key, batch_count(partition.rows, CHUNK)) as shared:
+        for number, chunk in zip(numbers, Batches(numbers, make, shared, DataUse()), strict=True):
+            beat()
+            chunks[number] = chunk
+    return EmbeddedRows(chunks)
+
+
+def _making(maker: BatchMaker, rows_of: Callable[[int], BatchRows], seed: int) -> Make:
+    """Makes batches in worker processes, or here; here those of embedded rows."""
+    if maker.loader.workers and maker.embedded is None:
+        return partial(in_worker_processes, maker.make, rows_of, (seed,), maker.loader, maker.generators)
+    return partial(_here, maker, rows_of, seed)
 
 
 @contextmanager
@@ -260,6 +299,8 @@ class BatchMaker:
     """How a batch is made of them."""
     opened: Mapping[str, Records] = field(default_factory=dict)
     """By column, the rows that were opened before, and may be kept."""
+    embedded: EmbeddedRows | None = None
+    """In place of the partition's rows."""
 
     def generators(self) -> ForeignGenerators:
         """The generators that the user's functions and datasets carry in this process."""
@@ -273,10 +314,11 @@ class BatchMaker:
     def at_once(self) -> int:
         """How many batches are made one right after the other, before their ``transform``. Only one if the
         user's code takes part in it: that code may draw from the generators that training draws from."""
-        if self.loader.dataset is not None or self.loader.collate is not None or self.loader.decode:
+        loader = self.loader
+        if loader.dataset or loader.collate or loader.decode or loader.embed:
             return 1
         stored = sum(in_file(column).nbytes for column in self.partition.columns.values())
-        batch_bytes = max(1, stored // max(1, self.partition.rows) * self.loader.batch_size)
+        batch_bytes = max(1, stored // max(1, self.partition.rows) * loader.batch_size)
         return max(1, min(_AT_ONCE, _AT_ONCE_BYTES // batch_bytes))
 
     def make(self, rows: BatchRows) -> Any:
@@ -289,6 +331,8 @@ class BatchMaker:
 
     def taken(self, rows: BatchRows) -> Any:
         """The batch before its ``transform``."""
+        if self.embedded is not None:
+            return self.embedded.taken(rows.index)
         partition, loader = self.partition, self.loader
         partition.check_sizes()
         if loader.dataset is not None:

@@ -35,6 +35,8 @@ class LoaderSettings:
     shuffle: bool = True
     transform: Callable[..., Any] | None = None
     collate: Callable[..., Any] | None = None
+    embed: Callable[..., Any] | None = None
+    """Called with chunks of a partition's rows; batches are made of its results."""
     workers: int = 0
     """0: batches are made in this process. Workers start once for all units of a rank."""
     dataset: DatasetFactory | None = None
@@ -78,7 +80,7 @@ class LoaderSettings:
     def with_hparams(self, hparams: Mapping[str, Any]) -> LoaderSettings:
         """The settings for a config: functions get the hyper-parameters that they take by name. A data module
         settles more of them."""
-        own = self._given(hparams)
+        own = replace(self._given(hparams), embed=self.embed and _given(self.embed, hparams))
         if self.dataset is None:
             return own
         dataset = self.dataset.with_hparams(hparams)
@@ -111,7 +113,9 @@ class LoaderSettings:
     @property
     def functions(self) -> Mapping[str, Callable[..., Any]]:
         """The user's functions, by what messages call them."""
-        named: dict[str, Callable[..., Any] | None] = {"transform": self.transform, "collate": self.collate}
+        named: dict[str, Callable[..., Any] | None] = {
+            name: getattr(self, name) for name in ("transform", "collate", "embed")
+        }
         named |= {f"decode of {name}": function for name, function in self.decode.items()}
         named |= {f"augment of {name}": function for name, function in self.augment.items()}
         return {name: function for name, function in named.items() if function is not None}
@@ -119,7 +123,7 @@ class LoaderSettings:
     @property
     def calls_user(self) -> bool:
         """Whether the user's code takes part in making a batch."""
-        return bool(self.dataset or self.transform or self.collate or self.decode)
+        return bool(self.dataset or self.transform or self.collate or self.embed or self.decode)
 
     @property
     def kept_columns(self) -> frozenset[str]:

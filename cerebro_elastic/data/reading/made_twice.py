@@ -2,7 +2,8 @@
 have done different things before.
 
 Two questions decide what is kept. Does a row of ``kept_columns`` stay the same under another seed? Only then
-is it opened once for the run. Does a batch stay the same under one seed? Only then do configs share it.
+is it opened once for the run; what ``embed`` makes has to. Does a batch stay the same under one seed? Only
+then do configs share it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from cerebro_elastic.data.ragged import Index
 from cerebro_elastic.data.reading.batches import BatchMaker, BatchRows, decoded_rows
 from cerebro_elastic.data.reading.column_rows import RowFunction, called, equal_rows
 from cerebro_elastic.data.reading.dataset_factory import forget_datasets
+from cerebro_elastic.data.reading.embedding import embedded_chunk
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.data.reading.shared_records import encoded
@@ -26,6 +28,8 @@ from cerebro_elastic.data.user_state import ForeignGenerators, generator_states
 from cerebro_elastic.errors import CerebroError, RecipeError
 from cerebro_elastic.generators import seeded
 
+EMBED = "data.embed"
+"""Among the columns: stands for what ``embed`` makes of rows."""
 BATCHES = ""
 """In what is found: stands for all batches."""
 Call = Callable[[Callable[[], Mapping[str, Any]]], Mapping[str, Any]]
@@ -43,8 +47,8 @@ def differing(
     batches under one seed. ``partitions`` are one to train on (``True``) and one to evaluate.
     ``anew`` imports the user's files again, as another process of the run does.
 
-    Raises ``RecipeError`` if a dataset that is said to be ``deterministic`` is not, ``TaskError`` for a
-    generator that cannot be seeded.
+    Raises ``RecipeError`` if a dataset that is said to be ``deterministic`` is not, or if ``embed`` makes
+    something else; ``TaskError`` for a generator that cannot be seeded.
     """
     if not loader.calls_user:
         return {}
@@ -59,6 +63,11 @@ def differing(
         raise RecipeError(
             f"data.deterministic is true, and {found[ROW]} returned other rows at a second time, under "
             "another seed: remove the key, or let a row depend on its number alone"
+        )
+    if EMBED in found:
+        raise RecipeError(
+            "data.embed returned something else for the same rows at a second time, under another seed: "
+            "neither it, nor what makes its rows, may draw at random or count; is its model in eval mode?"
         )
     found = {name: _ANOTHER.format(what=what) for name, what in found.items()}
     for name, value in once["made"].items():
@@ -110,7 +119,8 @@ def _made(
                 pass
         for name, _, digest in _digests(partition, of_phase, first, generators, 0):
             made.setdefault(f"{name} in {'training' if training else 'validation'}", digest)
-        said = of_phase.kept_columns if training else frozenset[str]()
+        embedded = {EMBED} if of_phase.embed is not None else set()
+        said = of_phase.kept_columns | embedded if training else frozenset[str]()
         for name, column, digest in _digests(
             partition, of_phase, first, generators, 2 if again else 0, only=said
         ):
@@ -143,8 +153,9 @@ def _digests(
                 return
             except Exception:  # whatever the user's class does, also when it is pickled
                 continue
-        # What draws is never the same under another seed, even if its value happens to be.
-        marked = f"{seed}" if drew and column in loader.kept_columns else ""
+        # What draws is never the same under another seed, even if its value happens to be. (In a first call
+        # also a function draws that makes its model then.)
+        marked = f"{seed}" if drew and only is not None else ""
         yield name, column, hashlib.sha256(content).hexdigest() + marked
 
 
@@ -162,8 +173,12 @@ def _calls(
         yield f"`decode` of {name!r}", name, opened
         if (augment := loader.augment.get(name)) is not None:
             yield f"`augment` of {name!r}", "", partial(_augmented, augment, opened, partition, name, rows)
-    of_batch = " and ".join(key for key in ("collate", "transform") if getattr(loader, key) is not None)
     maker = BatchMaker(partition, loader)
+    if (embed := loader.embed) is not None:
+        taken = partial(maker.taken, BatchRows(rows, rows))
+        yield "`embed`", EMBED, lambda: embedded_chunk(embed, loader.arrays, taken())
+        return  # ``transform`` gets embedded rows, and is called in the ranks
+    of_batch = " and ".join(key for key in ("collate", "transform") if getattr(loader, key) is not None)
     yield f"`{of_batch}`" if of_batch else "a batch", "", partial(maker.make, BatchRows(rows, rows))
 
 

@@ -1,4 +1,4 @@
-"""Which classes partitions have, where it is cheap to know: one column of Parquet."""
+"""Which classes partitions have, where one column can be read alone."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 
+from cerebro_elastic.data.kinds.kind import suffix_of
+from cerebro_elastic.data.kinds.registry import kind_of_file
 from cerebro_elastic.data.manifest import Manifest
-from cerebro_elastic.data.preparing.tables import suffix_of, table_pieces
 from cerebro_elastic.data.ragged import Varying
 from cerebro_elastic.data.shard import Shard
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.system.files import locate, translated
 from cerebro_elastic.system.words import some_of
 
+_COLUMNAR = (".parquet", ".h5", ".hdf5")
+"""The suffixes of shards of which a column can be read alone."""
 _READS = 8
 _EXPECTED = 10
 """A class is missed in a partition that would have this number of its rows, had all rows been shuffled."""
@@ -23,10 +26,10 @@ _SHOWN = 3
 
 
 def missing_classes(manifest: Manifest, label: str) -> Iterator[str]:
-    """A sentence, if partitions lack classes of the column ``label``. Nothing is said of shards other than
-    Parquet, and of a column that has no classes."""
+    """A sentence, if partitions lack classes of the column ``label``. Nothing is said of shards whose
+    columns cannot be read alone, and of a column that has no classes."""
     partitions = [files.shards for files in manifest.train]
-    if not all(suffix_of(shard.url) == ".parquet" for shards in partitions for shard in shards):
+    if not all(suffix_of(shard.url) in _COLUMNAR for shards in partitions for shard in shards):
         return
     with ThreadPoolExecutor(_READS) as threads:
         reads = [
@@ -59,7 +62,7 @@ def _classes(shard: Shard, label: str) -> Counter[int]:
     found: Counter[int] = Counter()
     place = locate(shard.url)
     with translated(DataError, f"cannot read the shard {place}"):
-        for piece in table_pieces(place, [label], None):
+        for piece in kind_of_file(str(place)).read(place, [label], None):
             values = piece.get(label)
             if values is not None and not isinstance(values, Varying) and values.dtype.kind in "biu":
                 found.update(values.ravel().tolist())

@@ -11,9 +11,9 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
+from cerebro_elastic.data.column_checks import rows_in
 from cerebro_elastic.data.made_partition import MadePartition
 from cerebro_elastic.data.manifest import Manifest, PartitionFiles
-from cerebro_elastic.data.preparing.column_checks import rows_in
 from cerebro_elastic.data.shard import Shard, check_shard
 from cerebro_elastic.data.shards.column_writer import ColumnWriter, column_writer
 from cerebro_elastic.data.shards.shard_columns import parts_in_memory, read_shard

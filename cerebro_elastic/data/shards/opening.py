@@ -6,31 +6,32 @@ Of files whose footer or index says how many rows they have, only that is read, 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from itertools import chain
 from typing import Any, NamedTuple
 
+from cerebro_elastic.data.column_checks import columns_of
+from cerebro_elastic.data.kinds.kind import Facts, Wanted, is_wanted
+from cerebro_elastic.data.kinds.listing import files_of, is_pictures, split_folders
+from cerebro_elastic.data.kinds.picture_index import write_indices
+from cerebro_elastic.data.kinds.registry import kind_of_file
+from cerebro_elastic.data.kinds.tables import schema_of
 from cerebro_elastic.data.manifest import NAME, SPLITS, Manifest, PartitionFiles, Split, Vocabulary
-from cerebro_elastic.data.preparing.arrow_tables import column_of, common_schema, is_wanted
-from cerebro_elastic.data.preparing.column_checks import columns_of
 from cerebro_elastic.data.preparing.defects import filled
 from cerebro_elastic.data.preparing.selection import Selection
 from cerebro_elastic.data.preparing.settings import PrepareSettings
-from cerebro_elastic.data.preparing.sources import files_of, split_folders
-from cerebro_elastic.data.ragged import Columns, Varying, as_ragged
+from cerebro_elastic.data.ragged import Columns, Ragged, Varying
 from cerebro_elastic.data.shard import Shard
 from cerebro_elastic.data.shards.dealing import OwnShards, deal_shards
-from cerebro_elastic.data.shards.kinds import KINDS, ShardFacts, kind_of
-from cerebro_elastic.data.shards.shard_columns import as_rows, selected
+from cerebro_elastic.data.shards.shard_columns import selected
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes.data import named_columns
 from cerebro_elastic.system.files import (
     Place,
     identities,
     in_a_hurry,
-    is_folder,
     locate,
     redacted,
     translated,
@@ -40,6 +41,8 @@ from cerebro_elastic.system.words import counted, some_of
 
 _LOOKS = 16
 """Shards that are looked at at once: each waits for a few small requests."""
+_INDICES = 8
+"""Into how many shards per partition a folder of pictures is cut: a share is held out by whole ones."""
 _SAMPLE = 256
 """Rows of the first shard from which the columns are known."""
 _SHOWN = 3
@@ -58,7 +61,7 @@ class ShardSources(NamedTuple):
 
 class _Looked(NamedTuple):
     shard: Shard
-    facts: ShardFacts
+    facts: Facts
 
 
 def open_shards(sources: ShardSources, destination: str, settings: PrepareSettings) -> tuple[str, Manifest]:
@@ -77,12 +80,19 @@ def open_shards(sources: ShardSources, destination: str, settings: PrepareSettin
     """
     wanted = named_columns(dict(settings))
     sources = _with_own_splits(sources)
-    train = _looked_at(sources.train, wanted)
+
+    def indexed(folder: Place) -> list[Place]:
+        number = _INDICES * max(settings.partitions, settings.valid_partitions)
+        return write_indices(folder, locate(destination) / "pictures", number, settings.seed)
+
+    train = _looked_at(sources.train, wanted, indexed)
     named: dict[Split, float | str] = {"valid": sources.valid, "test": sources.test}
-    own = {split: _looked_at(where, wanted) for split, where in named.items() if isinstance(where, str)}
+    own = {
+        split: _looked_at(where, wanted, indexed) for split, where in named.items() if isinstance(where, str)
+    }
     shares = {split: share for split, share in named.items() if not isinstance(share, str)}
     first = redacted(train[0].shard.url)
-    sample = _typed(_first_rows_of(train[0].shard, wanted), [*train, *chain(*own.values())], settings, wanted)
+    sample = _sample([*train, *chain(*own.values())], settings, wanted)
     vocabulary = _vocabulary(sample, settings, first)
     partitions = _dealt(
         train, {**shares, **{split: _shards(looked) for split, looked in own.items()}}, settings
@@ -126,8 +136,7 @@ def _shards(looked: Sequence[_Looked]) -> list[Shard]:
 def _with_own_splits(sources: ShardSources) -> ShardSources:
     """Of a folder with ``train`` and ``val`` (and ``test``) these folders, unless others are named."""
     with translated(DataError, f"cannot list the shards {redacted(sources.train)}"), in_a_hurry():
-        place = locate(sources.train)
-        found = split_folders(place) if is_folder(place) else None
+        found = split_folders(locate(sources.train))
     if found is None:
         return sources
     url = sources.train.rstrip("/")
@@ -141,18 +150,22 @@ def _with_own_splits(sources: ShardSources) -> ShardSources:
     )
 
 
-def _looked_at(url: str, wanted: Any) -> list[_Looked]:
-    """The shards at ``url``, sorted by name. Raises ``DataError`` if one has no rows, or is none."""
+def _looked_at(url: str, wanted: Wanted, indexed: Callable[[Place], list[Place]]) -> list[_Looked]:
+    """The shards at ``url``, sorted by name; of a folder of pictures its indices, which ``indexed`` writes.
+    Raises ``DataError`` if one has no rows, or is none."""
     with translated(DataError, f"cannot list the shards {redacted(url)}"), in_a_hurry():
-        places = files_of(url, locate(url), KINDS)
+        place = locate(url)
+        places = indexed(place) if is_pictures(place) else files_of(url, place)
         known = dict[str, Any]()
         for folder in dict.fromkeys(os.path.dirname(place.path) for place in places):
             known |= identities(Place(places[0].fs, folder))
 
     def looked_at(place: Place) -> _Looked:
         with translated(DataError, f"cannot read the shard {place}"):
-            facts, found = kind_of(str(place)).look(place, wanted), known[place.path]
-        shard = Shard(str(place.fs.unstrip_protocol(place.path)), found.bytes, found.tag, facts.rows)
+            facts, found = kind_of_file(str(place)).look(place, wanted), known[place.path]
+        shard = Shard(
+            str(place.fs.unstrip_protocol(place.path)), found.bytes, found.tag, facts.rows, facts.elsewhere
+        )
         return _Looked(shard, facts)
 
     with ThreadPoolExecutor(_LOOKS) as threads:
@@ -170,63 +183,44 @@ def _looked_at(url: str, wanted: Any) -> list[_Looked]:
     return shards
 
 
-def _first_rows_of(shard: Shard, wanted: Any) -> Columns:
-    place = locate(shard.url)
+def _sample(looked: Sequence[_Looked], settings: PrepareSettings, wanted: Wanted) -> Columns:
+    """The first rows of the first shard, in the types that hold the values of all. Raises ``DataError`` where
+    there are none, for a column that one of them lacks, and for values that are missing."""
+    _check_footers(looked, settings, wanted)
+    tables = [(redacted(shard.url), facts) for shard, facts in looked if facts.schema is not None]
+    schema = schema_of(tables, wanted) if tables else None
+    place = locate(looked[0].shard.url)
     with translated(DataError, f"cannot read the shard {place}"):
-        piece = next(kind_of(str(place)).read(place, wanted, _SAMPLE))
-    return {name: as_rows(values) for name, values in piece.items()}
+        piece = next(kind_of_file(str(place)).read(place, wanted, _SAMPLE, schema))
 
+    def have_one_length(name: str) -> bool:
+        lengths = {facts.lengths.get(name) for _, facts in tables}
+        return not tables or (len(lengths) == 1 and None not in lengths)
 
-def _typed(sample: Columns, looked: Sequence[_Looked], settings: PrepareSettings, wanted: Any) -> Columns:
-    """The ``sample`` in the types that hold the values of all shards. Raises ``DataError`` where there are
-    none, for a column that one of them lacks, and for values that are missing."""
-    for shard, facts in looked:
-        if bad := [name for name in facts.missing if is_wanted(name, wanted) and name not in settings.fill]:
-            raise DataError(
-                f"column {bad[0]!r} of the shard {redacted(shard.url)} has rows without a value: give "
-                "them one by `fill`, or leave the column out by `columns`"
-            )
-    tables = [each for each in looked if each.facts.schema is not None]
-    if not tables:
-        return sample
-    _check_names(tables, wanted)
-    texts = list[str]()
-    schemas = [(redacted(shard.url), facts.schema) for shard, facts in tables]
-    common = common_schema(schemas, wanted, texts.append)
-    if texts:
-        types = {str(facts.schema.field(texts[0]).type): redacted(shard.url) for shard, facts in tables}
-        kinds = ", and ".join(f"{type_} in {url}" for type_, url in types.items())
-        raise DataError(
-            f"column {texts[0]!r} is {kinds}: write the shards with one type, or leave the column out by "
-            "`columns`"
-        )
     return {
-        name: _as_typed(name, values, common.field(name).type, [each.facts for each in tables])
-        for name, values in sample.items()
-        if name in common.names
+        name: values.as_rows() if isinstance(values, Ragged) and have_one_length(name) else values
+        for name, values in piece.items()
     }
 
 
-def _check_names(tables: Sequence[_Looked], wanted: Any) -> None:
-    names = dict.fromkeys(name for _, facts in tables for name in facts.schema.names)
+def _check_footers(looked: Sequence[_Looked], settings: PrepareSettings, wanted: Wanted) -> None:
+    """Raise ``DataError`` for columns of tables that a shard lacks, or whose values are missing."""
+    tables = [each for each in looked if each.facts.schema is not None]
+    names = dict.fromkeys(
+        name for _, facts in tables for name in facts.schema.names if is_wanted(name, wanted)
+    )
     for shard, facts in tables:
-        if lacking := [name for name in names if name not in facts.schema.names and is_wanted(name, wanted)]:
+        url = redacted(shard.url)
+        if bad := [name for name in facts.missing if name in names and name not in settings.fill]:
             raise DataError(
-                f"the shard {redacted(shard.url)} has no column {lacking[0]!r}, which others have: write it "
-                "as the others are, or leave the column out by `columns`"
+                f"column {bad[0]!r} of the shard {url} has rows without a value: give them one by `fill`, or "
+                "leave the column out by `columns`"
             )
-
-
-def _as_typed(name: str, values: Any, type_: Any, facts: Sequence[ShardFacts]) -> Any:
-    """The values in the dtype of ``type_``, and ragged unless the lists of all shards have one length."""
-    import pyarrow as pa
-
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        lengths = {each.lengths.get(name) for each in facts}
-        return values if len(lengths) == 1 and None not in lengths else as_ragged(values)
-    if isinstance(values, Varying) or values.dtype.kind not in "biuf":
-        return values
-    return values.astype(column_of(name, pa.array([], type_)).dtype, copy=False)
+        if lacking := [name for name in names if name not in facts.schema.names]:
+            raise DataError(
+                f"the shard {url} has no column {lacking[0]!r}, which others have: write it as the others "
+                "are, or leave the column out by `columns`"
+            )
 
 
 def _vocabulary(sample: Columns, settings: PrepareSettings, shard: str) -> Vocabulary:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.data.column_checks import check_columns, check_finite, columns_of
+from cerebro_elastic.data.kinds.registry import kind_of_file
 from cerebro_elastic.data.manifest import Column, Vocabulary
-from cerebro_elastic.data.preparing.column_checks import check_columns, check_finite, columns_of
 from cerebro_elastic.data.preparing.defects import filled
 from cerebro_elastic.data.preparing.selection import Selection
 from cerebro_elastic.data.preparing.settings import PrepareSettings
 from cerebro_elastic.data.ragged import Columns, Ragged, Varying, as_ragged, offsets_of, parts
-from cerebro_elastic.data.shards.kinds import kind_of
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes.data import named_columns
 from cerebro_elastic.system.files import Place, translated
@@ -39,7 +39,7 @@ def read_shard(
     """
     settings = PrepareSettings(**reading)
     with translated(DataError, f"cannot read the shard {place}"):
-        for piece in kind_of(str(place)).read(place, named_columns(dict(settings)), most):
+        for piece in kind_of_file(str(place)).read(place, named_columns(dict(settings)), most):
             yield fitted(selected(piece, settings, vocabulary, str(place)), columns, str(place))
 
 
@@ -80,13 +80,6 @@ def fitted(columns: Columns, like: Sequence[Column], what: str) -> Columns:
     return fitting
 
 
-def as_rows(values: NDArray[Any] | Varying) -> NDArray[Any] | Varying:
-    """Sequences that have all one length as rows of one shape."""
-    if not isinstance(values, Ragged) or values.kind != "ragged" or len(set(values.lengths.tolist())) != 1:
-        return values
-    return values.values.reshape(len(values), -1, *values.value_shape)
-
-
 def parts_in_memory(values: NDArray[Any] | Varying) -> Iterator[NDArray[Any] | Ragged]:
     """The values, a part at a time if they lie in files."""
     if not isinstance(values, Varying) or isinstance(values, Ragged):
@@ -102,7 +95,7 @@ def _fitted(values: NDArray[Any] | Varying, like: Column) -> NDArray[Any] | Vary
     if like.kind == "ragged":
         values = as_ragged(values)  # these rows may have one length by chance
     elif isinstance(values, Ragged):
-        values = as_rows(values)
+        values = values.as_rows()
     if isinstance(values, Varying) or not np.can_cast(values.dtype, like.dtype, "safe"):
         return values
     return values.astype(like.dtype, copy=False)

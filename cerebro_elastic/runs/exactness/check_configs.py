@@ -82,10 +82,6 @@ def check_configs(
     prepare_for_children(recipe, task)
     device = CPU if extent.beside else device_of_checks(recipe)
     refusal = why_not_forked(recipe)
-    without = None
-    if getattr(recipe.task, "frozen_prefix", None) is not None:
-        plain = recipe.task.model_copy(update={"frozen_prefix": None})
-        without = make_task(recipe.model_copy(update={"task": plain}))
     exact = []
     chosen = representative_configs(points, extent.most)
     for number, point in enumerate(chosen, 1):
@@ -103,7 +99,6 @@ def check_configs(
             room_bytes=_ROOM_BYTES
             if recipe.node.batch_cache_bytes is None
             else recipe.node.batch_cache_bytes,
-            without_prefix=without,
             say=partial(_say_of, say, f"config {number} of {len(chosen)} ({hparams_text(point)})"),
         )
         checked = CheckedConfig(point, check.result())

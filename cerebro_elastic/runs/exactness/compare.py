@@ -30,7 +30,6 @@ from cerebro_elastic.runs.exactness.differences import (
     differences,
     explain,
     explain_chance,
-    explain_prefix,
     explain_scratch,
     is_chance,
     kind_of,
@@ -79,12 +78,7 @@ class Training:
     @property
     def all(self) -> list[Moment]:
         """All moments, logged rows and metrics."""
-        return [*self.moments, *self.numbers]
-
-    @property
-    def numbers(self) -> list[Moment]:
-        """All logged rows and metrics."""
-        return [*self.logged, *self.metrics]
+        return [*self.moments, *self.logged, *self.metrics]
 
     @classmethod
     def of_json(cls, answer: Mapping[str, Any]) -> Self:
@@ -116,11 +110,8 @@ class ExactnessCheck:
         seconds: float,
         *,
         room_bytes: int = 1 << 30,
-        without_prefix: Task | None = None,
         say: Callable[[str], None] = nothing,
     ) -> None:
-        self.without_prefix = without_prefix
-        """The task without its frozen prefix, if it has one."""
         self.task = task if isinstance(task, SupportsCheck) else UnitsInARow(task)
         self.reference = ORDINARY_FIT if self.task is task else IN_A_ROW
         self.jobs, self.root, self.folder = jobs, root, folder
@@ -156,11 +147,6 @@ class ExactnessCheck:
             compared=dict(Counter(kind_of(name) for moment in units.all for name in moment.values)),
             logged=sorted({name.partition(" ")[2] for metrics in units.metrics for name in metrics.values}),
         )
-        if isinstance(self.without_prefix, SupportsCheck):
-            rows = min(part.rows for job in self.jobs for part in (job.partition, *job.validation))
-            story = explain_prefix(ordinary.numbers, trainer.ordinary(self.without_prefix).numbers, rows)
-            if story is not None:
-                return replace(seen, outcome=CheckOutcome.DIFFERS, story=story)
         differing = differences(ordinary.all, units.all)
         if not differing:
             return seen
@@ -190,13 +176,13 @@ class Trainer:
         self._deadline = deadline
         self._room = room
 
-    def ordinary(self, task: SupportsCheck | None = None) -> Training:
-        """One ordinary fit, by the check's task or another one."""
+    def ordinary(self) -> Training:
+        """One ordinary fit."""
         self._check.say(self._check.reference)
 
         def fit() -> dict[str, Any]:
             witness = _Witness(0, self._check.jobs[0])
-            fitted = self._fitted(task or self._check.task, witness.watch, witness, witness.beat)
+            fitted = self._fitted(witness.watch, witness, witness.beat)
             witness.note(fitted.log, fitted.metrics)
             return asdict(witness.training)
 
@@ -204,14 +190,13 @@ class Trainer:
 
     def _fitted(
         self,
-        task: SupportsCheck,
         watch: Callable[[Any], None],
         observe: Observe = nothing,
         beat: Callable[[], None] = nothing,
     ) -> OrdinaryFit:
         """Fit in this process. The batches are those of the user's own loaders."""
         jobs = [replace(job, batches=own_batches, watch=watch, beat=beat) for job in self._check.jobs]
-        return task.ordinary_fit(jobs, observe)
+        return self._check.task.ordinary_fit(jobs, observe)
 
     def why_batches_differ(self, names: Sequence[str]) -> str | None:
         """What of the user's code that makes batches is the reason that they differ, if they are the first of
@@ -221,8 +206,7 @@ class Trainer:
         self._check.say("what makes the batches")
 
         def watched() -> dict[str, Any]:
-            fit = partial(self._fitted, self._check.task)
-            return {"why": why_batches_differ(self._check.jobs[0].loader, fit)}
+            return {"why": why_batches_differ(self._check.jobs[0].loader, self._fitted)}
 
         try:
             return str(self._in_child(watched)["why"])

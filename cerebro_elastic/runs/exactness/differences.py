@@ -154,25 +154,6 @@ def explain_scratch(names: Sequence[str], varying: Sequence[str]) -> str:
     return "; ".join(texts)
 
 
-def explain_prefix(kept: Sequence[Moment], plain: Sequence[Moment], rows: int) -> str | None:
-    """Explain how numbers of a fit with features of a frozen prefix differ from those of a fit without, by
-    more than rounding; ``None`` if they do not. By rounding one of ``rows`` may come to another class."""
-    for one, other in zip(kept, plain, strict=False):
-        for name in one.values.keys() & other.values.keys():
-            first, second = float(one.values[name]), float(other.values[name])
-            if abs(first - second) > _ROUNDING * max(abs(first), abs(second)) + 1 / rows:
-                return (
-                    f"{name} is {first:.6g} with the features of `frozen_prefix` and {second:.6g} without, "
-                    f"{other.place}.\nThe prefix makes something else of a partition's rows than of a batch: "
-                    "does it compute over rows, draw at random, or read a setting?"
-                )
-    return None
-
-
-_ROUNDING = 0.01
-"""The share by which rounding may change a number in two tiny epochs."""
-
-
 def explain_together(found: str | Sequence[FirstDifference]) -> str:
     """Explain the error, or the differences, with which a config trains where others are trained, too."""
     if isinstance(found, str):

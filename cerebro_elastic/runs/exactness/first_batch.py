@@ -144,7 +144,7 @@ def _weights(values: Mapping[str, Any]) -> Mapping[str, str]:
 def _advice(recipe: Recipe, manifest: Manifest) -> str:
     """What is likely missing in the recipe, if the module gets values that it can do nothing with."""
     closed = [c.name for c in manifest.columns if c.kind == "bytes" and c.name not in recipe.data.decode]
-    if not closed or recipe.data.transform or recipe.data.collate:
+    if not closed or recipe.data.transform or recipe.data.collate or recipe.data.embed:
         return ""
     return (
         f"\nThe column {closed[0]!r} has the bytes of files, which come as a list: name a function that opens"

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from cerebro_elastic.data.manifest import ROW, SPLITS
 from cerebro_elastic.data.ragged import Index, Ragged
+from cerebro_elastic.data.reading.embedding import CHUNK, embedded_chunk, leafwise, stacked
 from cerebro_elastic.data.reading.loader_settings import LENGTHS, LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.data.user_state import ForeignGenerators, seed_of_batch
@@ -36,15 +38,33 @@ def own_batches(
     """The batches of the partition's rows in this ``order``: a ``UnitJob.batches``."""
     size = loader.batch_size
     rows = [order[start : start + size] for start in range(skip * size, len(order), size)]
-    of_pass = _of_dataset if loader.dataset is not None else _of_columns
-    batches = of_pass(partition, rows, loader)
-    carried = ForeignGenerators(loader.objects)
+    batches = (_of_rows if loader.embed is None else _embedded)(partition, rows, loader)
+    carried, in_workers = ForeignGenerators(loader.objects), loader.workers and loader.embed is None
     for number in range(skip, skip + len(rows)):
         of_batch = seed_of_batch((seed,), number)
-        with seeded(of_batch) if loader.workers else nullcontext(), carried.seeded(of_batch):
+        with seeded(of_batch) if in_workers else nullcontext(), carried.seeded(of_batch):
             batch = next(batches)
             batch = batch if loader.transform is None else loader.transform(batch)
         yield batch
+
+
+def _of_rows(partition: Partition, rows: Sequence[Index], loader: LoaderSettings) -> Iterator[Any]:
+    return (_of_dataset if loader.dataset is not None else _of_columns)(partition, rows, loader)
+
+
+def _embedded(partition: Partition, rows: Sequence[Index], loader: LoaderSettings) -> Iterator[Any]:
+    """All of the partition's rows are embedded in chunks, and divided into single ones."""
+    assert loader.embed is not None
+    starts = range(0, partition.rows, CHUNK)
+    chunks = [np.arange(start, min(start + CHUNK, partition.rows)) for start in starts]
+    single: list[Any] = []
+    batches = _of_rows(partition, chunks, loader)
+    for index in chunks:
+        with seeded(0):
+            chunk = embedded_chunk(loader.embed, loader.arrays, next(batches))
+        single += [leafwise(itemgetter(row), chunk) for row in range(len(index))]
+    for index in rows:
+        yield leafwise(lambda *each: stacked(each), *(single[row] for row in index.tolist()))
 
 
 def _of_dataset(partition: Partition, rows: Sequence[Index], loader: LoaderSettings) -> Iterator[Any]:

@@ -8,20 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from cerebro_elastic.core.decisions.observing import observe
 from cerebro_elastic.core.history.estimates import EVALUATION
 from cerebro_elastic.core.history.lineage import fresh_names
+from cerebro_elastic.core.history.progress import units_left
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.configs import HParams, Status
-from cerebro_elastic.core.model.interfaces import SearchContext
-from cerebro_elastic.core.model.run import Progress
+from cerebro_elastic.core.model.interfaces import Search, SearchContext
+from cerebro_elastic.core.model.run import Plan, Progress
+from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.folds import why_no_folds
+from cerebro_elastic.recipes.search import Budget
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.reporting.traffic import CommunicationCost, communication_costs
@@ -38,6 +43,9 @@ from cerebro_elastic.runs.forecast.simulate import partitions_of, simulate_plan
 from cerebro_elastic.runs.forecast.toy_curves import toy_curves
 from cerebro_elastic.runs.from_recipe import make_search, plan_of, strategies
 from cerebro_elastic.runs.start.warm_start import resolve_warm_start
+from cerebro_elastic.scheduling.look_ahead import Auto
+from cerebro_elastic.search.halving import Halving
+from cerebro_elastic.search.procedure import Procedure
 from cerebro_elastic.simulation import Simulation, Times, UnitSizes
 from cerebro_elastic.system.words import counted
 from cerebro_elastic.training.unit_runner import StrategyCost
@@ -46,6 +54,14 @@ NODES = (1, 2, 4, 8)
 """The numbers of nodes that are compared, besides the recipe's own."""
 MOST_PROFILED = 6
 """The largest number of configs to profile, evenly chosen; the others are taken to be like their mean."""
+MOST_UNITS = 3_000
+"""About how many units are simulated of all candidates together, as long as a search's rest follows from its
+begin."""
+LEAST_UNITS = 250
+"""How many of each candidate at least."""
+DRY_RUNS = 100
+"""The effort of the scheduler's dry runs for one moment (``look_ahead.DECISIONS``): a live run has more time,
+and gains about a percent."""
 DISPATCH = 0.02
 """Seconds between two units of a node: commit, decision and assignment (docs/design/performance.md)."""
 
@@ -150,7 +166,7 @@ def forecast_run(
         if profile.refusal is not None
     }
     left_out: dict[PlanCandidate, str] = {}
-    simulations: dict[PlanCandidate, Simulation] = {}
+    candidates: list[PlanCandidate] = []
     for strategy, p, n in product(strategies(recipe), partition_counts, node_counts):
         candidate = PlanCandidate(p, n, strategy)
         reason = why_skipped(candidate, len(_points(recipe, p, n)), recipe.replicas, refusals)
@@ -159,39 +175,53 @@ def forecast_run(
         if reason is None and p > measurement.rows:
             reason = f"there are {measurement.rows} rows for {p} partitions"
         if reason is None:
-            say(f"forecasting {candidate}")
-            simulations[candidate] = _simulate(recipe, measurement, candidate)
+            candidates.append(candidate)
         else:
             left_out[candidate] = reason
-    if not simulations:
+    if not candidates:
         raise RecipeError(f"no candidate can be trained: {'; '.join(dict.fromkeys(left_out.values()))}")
-    options = [_option(candidate, simulation) for candidate, simulation in simulations.items()]
+    most_units = max(LEAST_UNITS, MOST_UNITS // len(candidates))
+    simulated: dict[PlanCandidate, Begun] = {}
+    for candidate in candidates:
+        say(f"forecasting {candidate}")
+        simulated[candidate] = _simulate(recipe, measurement, candidate, most_units)
+    options = [_option(candidate, begun) for candidate, begun in simulated.items()]
     dominated = why_dominated(options)
     options = [option for option in options if option.candidate not in dominated]
     chosen = best(options)
-    view = RunView(simulations[chosen.candidate].events)
-    configs = view.state.configs.values()
+    begun = simulated[chosen.candidate]
+    view = RunView(begun.simulation.events)
+    configs = round(len(view.state.configs) / begun.of_configs)
+    stopped = sum(config.status is Status.STOPPED for config in view.state.configs.values())
     sizes_known = all(p.state_bytes is not None for p in _profiles_of(measurement, chosen.candidate))
     return RunForecast(
         measurement=measurement,
         options=sorted(options, key=lambda option: option.seconds),
         best=chosen,
         left_out=left_out | dominated,
-        communication=communication_costs(view.visits, measurement.bytes, chosen.candidate.nodes)
+        communication=communication_costs(
+            view.visits,
+            measurement.bytes,
+            chosen.candidate.nodes,
+            share=begun.share,
+            of_configs=sum(map(bool, view.visits.values())) / configs,
+        )
         if sizes_known
         else (),
-        configs=len(configs),
-        stopped=sum(config.status is Status.STOPPED for config in configs),
-        evenness=_evenness(recipe, measurement, chosen.candidate),
+        configs=configs,
+        stopped=round(stopped / begun.of_configs),
+        evenness=_evenness(recipe, measurement, chosen.candidate, most_units),
     )
 
 
-def _evenness(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandidate) -> float:
+def _evenness(
+    recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandidate, most_units: int
+) -> float:
     """The share of its time that even progress costs, where the scheduler weighs that."""
     if recipe.scheduler != "auto" or recipe.progress is not None or recipe.search.has_rungs:
         return 0.0
     even, free = (
-        _simulate(recipe, measurement, candidate, progress).seconds
+        _simulate(recipe, measurement, candidate, most_units, progress).seconds
         for progress in (Progress.EVEN, Progress.FREE)
     )
     return max(0.0, even / free - 1)
@@ -221,12 +251,29 @@ def _profiles_of(measurement: RecipeMeasurement, candidate: PlanCandidate) -> li
     return [profile for profile in profiles if profile.concurrent_units == 1]
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The begin of a candidate's run, or all of it."""
+
+    simulation: Simulation
+    share: float = 1.0
+    """The share (0 to 1) of the run's units that were simulated."""
+    of_configs: float = 1.0
+    """The share of its configs that were created."""
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole run."""
+        return self.simulation.seconds / self.share
+
+
 def _simulate(
     recipe: Recipe,
     measurement: RecipeMeasurement,
     candidate: PlanCandidate,
+    most_units: int,
     progress: Progress | None = None,
-) -> Simulation:
+) -> Begun:
     recipe_plan = plan_of(recipe, recipe.name, candidate.partitions, _validations(recipe, candidate))
     candidate_plan = replace(
         recipe_plan,
@@ -235,8 +282,36 @@ def _simulate(
         max_nodes=candidate.nodes,
         progress=progress or recipe_plan.progress,
     )
-    times, sizes = _times(recipe, measurement, candidate), _sizes(measurement, candidate)
-    return simulate_plan(recipe, candidate_plan, times, toy_curves(recipe, candidate_plan), sizes=sizes)
+    search = make_search(recipe)
+    simulation = simulate_plan(
+        recipe,
+        candidate_plan,
+        _times(recipe, measurement, candidate),
+        toy_curves(recipe, candidate_plan),
+        sizes=_sizes(measurement, candidate),
+        policy=Auto(DRY_RUNS) if recipe.scheduler == "auto" else None,
+        most_units=most_units if _is_steady(recipe, search) else inf,
+    )
+    if simulation.state.outcome is not None or not isinstance(search, Procedure):
+        return Begun(simulation)
+    return Begun(simulation, *_shares(search, simulation.state, candidate_plan))
+
+
+def _is_steady(recipe: Recipe, search: Search) -> bool:
+    """Whether a run's rest goes on as it has begun: no config is trained longer than those before it."""
+    alone = type(search) is Procedure or (isinstance(search, Halving) and not search.synchronous)
+    return alone and recipe.search.budget == Budget()
+
+
+def _shares(search: Procedure, state: State, candidate_plan: Plan) -> tuple[float, float]:
+    """The shares of the run's units and of its configs that were simulated."""
+    context = observe(state, candidate_plan)
+    to_come = search.left(context) if search.sample(context.proposed) is not None else 0
+    of_configs = len(context.configs) / (len(context.configs) + to_come)
+    if isinstance(search, Halving):  # the others take what these took
+        return of_configs, of_configs
+    left = sum(units_left(config, candidate_plan) for config in state.configs.values())
+    return of_configs * state.usage.units / (state.usage.units + left), of_configs
 
 
 def _validations(recipe: Recipe, candidate: PlanCandidate) -> int:
@@ -286,13 +361,13 @@ def _batches(measurement: RecipeMeasurement, rows: int) -> int:
     return -(-rows // measurement.batch_size)
 
 
-def _option(candidate: PlanCandidate, simulation: Simulation) -> Option:
-    shares = timeline(RunView(simulation.events)).shares
+def _option(candidate: PlanCandidate, begun: Begun) -> Option:
+    shares = timeline(RunView(begun.simulation.events)).shares
     present = sum(share.present for share in shares)
-    known_gap = gap(simulation.state)
+    known_gap = gap(begun.simulation.state)
     return Option(
         candidate,
-        seconds=simulation.seconds,
+        seconds=begun.seconds,
         idle=sum(share.idle for share in shares) / present if present else 0.0,
         gap=known_gap.share if known_gap else 0.0,
     )

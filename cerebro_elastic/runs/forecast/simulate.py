@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -130,15 +131,18 @@ def simulate_plan(
     spread: float = 0.0,
     start: float = 0.0,
     sizes: UnitSizes | None = None,
+    policy: Policy | None = None,
+    most_units: float = math.inf,
 ) -> Simulation:
-    """Simulate ``plan`` on its least number of nodes, with the scheduler and search of ``recipe``. A node
-    that is not in ``hosts`` (host by node) has a host of its own. Without a ``start`` a run with a deadline
-    begins now."""
+    """Simulate ``plan`` on its least number of nodes, with the search of ``recipe``, and its scheduler unless
+    a ``policy`` is given; the first ``most_units`` of it. A node that is not in ``hosts`` (host by node) has
+    a host of its own. Without a ``start`` a run with a deadline begins now."""
     if plan.min_nodes > MOST_NODES:
         raise RecipeError(f"{plan.min_nodes} nodes are more than can be simulated: at most {MOST_NODES}")
     names = [f"node-{i}" for i in range(plan.min_nodes)]
     nodes = [Node(name, (hosts or {}).get(name, name), ranks=recipe.node.ranks) for name in names]
-    policy: Policy = load("cerebro.schedulers", recipe.scheduler)()
+    if policy is None:
+        policy = load("cerebro.schedulers", recipe.scheduler)()
     if not start and recipe.search.budget.until is not None:
         start = time.time()
     return simulation.simulate(
@@ -152,6 +156,7 @@ def simulate_plan(
         spread=spread,
         start=start,
         sizes=sizes or UnitSizes(),
+        most_units=most_units,
     )
 
 

@@ -13,8 +13,8 @@ from math import inf
 from pathlib import Path
 from statistics import fmean, median, stdev
 
-from cerebro_elastic.core.decisions.decide import observe
 from cerebro_elastic.core.decisions.moment import used_nodes
+from cerebro_elastic.core.decisions.observing import observe
 from cerebro_elastic.core.history.costs import cost, stays_of
 from cerebro_elastic.core.history.members import by_config, named, status_of, statuses
 from cerebro_elastic.core.history.view import RunView

@@ -37,7 +37,6 @@ from cerebro_elastic.runs.start.prepare_run import (
     recheck,
     refuse_other_code,
 )
-from cerebro_elastic.runs.start.project import keep_project
 from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.ledger.operators import OperatorLedger
@@ -215,7 +214,6 @@ def _write_for_hosts(
         checked = recheck(after, result.recipe, record.state(), watcher, retried=resumed)
         if after.extensions:
             after = extend_in_store(record, after)
-        keep_project(result.folder, result.recipe, checked.code)
         operator.replace_spec(replace(after, code=checked.code))
         for name in resumed:
             operator.resume(name, tried_again(by))

@@ -46,7 +46,6 @@ from cerebro_elastic.runs.start.prepare_run import (
     state_in,
     write_spec,
 )
-from cerebro_elastic.runs.start.project import keep_project
 from cerebro_elastic.runs.start.reuse import Reuse, delete_all_but_reused, looks, noting
 from cerebro_elastic.runs.start.room import check_room, cores_here
 from cerebro_elastic.runs.terminal_view import Watcher
@@ -231,7 +230,6 @@ class Launch:
             else:
                 operator, retried = OperatorLedger(record), self.retried
                 spec = recheck(spec, recipe, record.state(), watcher, check.preflight, retried)
-                keep_project(folder, recipe, spec.code)
                 write_spec(folder, spec)  # first: the next start completes an extension
                 if spec.extensions:
                     extend_in_store(record, spec)

@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Any, Protocol
 
 from cerebro_elastic.config import StoreSettings, price_from
-from cerebro_elastic.core.decisions.decide import observe
+from cerebro_elastic.core.decisions.observing import observe
 from cerebro_elastic.core.history.lineage import may_go_on
 from cerebro_elastic.core.history.members import first_members
 from cerebro_elastic.core.history.view import RunView
@@ -29,7 +29,6 @@ from cerebro_elastic.runs.owner import claimed, refuse_others
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.results.result import has_ended, is_made
 from cerebro_elastic.runs.start.preflight import PreflightResult, find_probe, preflight
-from cerebro_elastic.runs.start.project import Project, keep_project
 from cerebro_elastic.runs.start.warm_start import resolve_warm_start
 from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.runs.versions import other_code
@@ -177,7 +176,7 @@ def new_spec(
     recipe: Recipe,
     watcher: Watcher,
     preflight: Preflight = preflight,
-    with_reusable: Callable[[Spec, Recipe, Project], Spec] = lambda spec, *_: spec,
+    with_reusable: Callable[[Spec, Recipe], Spec] = lambda spec, _: spec,
 ) -> Spec:
     """Check everything that can be checked, prepare the data, look for what earlier runs have made, and write
     the spec's copy, which makes the folder one of a run."""
@@ -210,7 +209,7 @@ def new_spec(
         differing=checked.differing,
     )
     with claimed(spec.storage, folder) if recipe.checkpoints is not None else nullcontext():
-        spec = with_reusable(spec, recipe, keep_project(folder, recipe, digests))
+        spec = with_reusable(spec, recipe)
         write_spec(folder, spec)
     return spec
 

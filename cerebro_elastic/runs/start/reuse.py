@@ -1,10 +1,10 @@
 """What need not be trained, since an earlier run has trained it: found in the records of earlier runs when a
 run is opened.
 
-A unit is a pure function of what it reads. So two runs whose units read the same (project, data, recipe,
+A unit is a pure function of what it reads. So two runs whose units read the same (code, data, recipe,
 versions, processor) give equal configs equal results, in any order of the configs and on any node. All that
-is compared here; ``core/model/reuse.py`` names the rest, where a config stands. What lies outside the project
-is not seen, so nothing is taken over unless somebody asks: else the run says what there is.
+is compared here; ``core/model/reuse.py`` names the rest, where a config stands. Files that code reads are not
+seen, so nothing is taken over unless somebody asks: else the run says what there is.
 
 The states from which configs go on are linked or copied into the new run's storage, so that no run needs
 another one afterwards.
@@ -50,7 +50,6 @@ from cerebro_elastic.runs.from_recipe import first_hparams
 from cerebro_elastic.runs.results import record_chain
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.reusable import read_reusable, write_reusable
-from cerebro_elastic.runs.start.project import Project, read_project
 from cerebro_elastic.runs.versions import of_units
 from cerebro_elastic.system import files
 from cerebro_elastic.system.files import locate, translated
@@ -104,15 +103,14 @@ class _Search:
 
     spec: Spec
     recipe: Recipe
-    project: Project
     named: bool
-    """A person has named the run: why nothing of it may be taken over counts, whatever project it is of."""
+    """A person has named the run: why nothing of it may be taken over counts, wherever its recipe lies."""
     takes: bool
     """Whether what is found is to be taken over, and so has to be there."""
     wanted: Collection[str] | None
     """Where the configs begin that there will be (``standing``); ``None`` if that is not known yet."""
     why_not: dict[str, list[str]] = field(default_factory=dict)
-    """By run of the same project: why nothing of it may be taken over, or less than all."""
+    """By run of a recipe in the same folder: why nothing of it may be taken over, or less than all."""
     equal: list[str] = field(default_factory=list)
     """The runs whose units read the same, by their specs."""
     lacking: dict[str, str] = field(default_factory=dict)
@@ -137,7 +135,7 @@ class _Search:
                 raise RunError(f"{folder.path} {why}")
             if theirs.plan.run != name:
                 return  # what a machine has kept that joined a run here
-            reasons = ["it still runs"] if folder.is_locked() else list(self._other(theirs, folder))
+            reasons = ["it still runs"] if folder.is_locked() else list(self._other(theirs))
             if not reasons:
                 self.equal.append(name)
                 if not any(map(self._looks_for, beginnings(folder, theirs))):
@@ -170,8 +168,8 @@ class _Search:
             self.lacking.setdefault(standing(start), f"run {run}, {start.id}: {why}")
         self.why_not.get(run, []).extend([f"{start.id}: {why}" for start in starts] if each else [why])
 
-    def _other(self, theirs: Spec, folder: RunFolder) -> Iterator[str]:
-        """What its units read that is another here, by the specs and the projects."""
+    def _other(self, theirs: Spec) -> Iterator[str]:
+        """What its units read that is another here, by the specs."""
         ours = self.spec
         yield from differences(_binding(theirs.recipe), _binding(ours.recipe))
         if theirs.data_digest != ours.data_digest:
@@ -183,7 +181,6 @@ class _Search:
                 what = "the code of cerebro-elastic" if name == PACKAGE else name
                 how = "has changed" if name in theirs.code and name in ours.code else "is new"
                 yield f"{what} {how if name in ours.code else 'is not used any more'}"
-        yield from read_project(folder).differences(self.project)
 
     def _unsound(self, result: RunResult) -> list[str]:
         """Why the record cannot be believed: it was changed, or cannot be."""
@@ -249,12 +246,12 @@ def looks(reuse: Reuse, folder: RunFolder) -> Reuse:
 
 def noting(
     folder: RunFolder, reuse: Reuse, say: Callable[[str], None], former: RunFolder | None = None
-) -> Callable[[Spec, Recipe, Project], Spec]:
+) -> Callable[[Spec, Recipe], Spec]:
     """What looks for earlier runs when the run in ``folder`` is opened, and notes in its spec what is taken;
     ``say`` gets a sentence about it. Arguments as of ``find``."""
 
-    def with_reusable(spec: Spec, recipe: Recipe, project: Project) -> Spec:
-        after, text = find(spec, recipe, project, folder, reuse, former)
+    def with_reusable(spec: Spec, recipe: Recipe) -> Spec:
+        after, text = find(spec, recipe, folder, reuse, former)
         if text:
             say(text)
         return after
@@ -265,7 +262,6 @@ def noting(
 def find(
     spec: Spec,
     recipe: Recipe,
-    project: Project,
     folder: RunFolder,
     reuse: Reuse,
     former: RunFolder | None = None,
@@ -275,7 +271,6 @@ def find(
     Args:
         spec: The run's spec.
         recipe: Its recipe.
-        project: Its project.
         folder: Its folder. The other runs in the same home are looked at.
         reuse: Whether to take over what there is, or the run to take it from.
         former: The run of this id that is put aside to be deleted.
@@ -290,7 +285,7 @@ def find(
     named = None if isinstance(reuse, bool) else _named(reuse, folder)
     first = _first(spec, recipe)
     wanted = None if first is None else [standing(config) for config in first]
-    search = _Search(spec, recipe, project, named is not None, reuse is not False, wanted)
+    search = _Search(spec, recipe, named is not None, reuse is not False, wanted)
     chains: list[_Chain] = []
     for source in [named] if named is not None else _earlier(folder, former):
         if search.is_done:
@@ -543,7 +538,7 @@ def _own(
 
 def _sentence(reusable: Reusable, first: Sequence[Config] | None) -> str:
     """What is taken over of the ``first`` configs, for people who start the run; else why nothing is, of the
-    run of this project that differs least."""
+    run that differs least."""
     if runs := list(dict.fromkeys(visits[0].reused for visits in reusable.steps.values())):
         of = f"{'run' if len(runs) == 1 else 'runs'} {some_of(runs, 3)} left them"
         if first is None:
@@ -553,7 +548,7 @@ def _sentence(reusable: Reusable, first: Sequence[Config] | None) -> str:
             known[values_digest(config.hparams)] |= standing(config) in reusable.steps
         return f"{sum(known.values())} of {counted(len(known), 'config')} begin where {of}"
     if not reusable.why_not:
-        return "nothing is taken over: no earlier run of this project here has trained these configs"
+        return "nothing is taken over: no earlier run here has trained these configs"
     nearest, reasons = reusable.nearest()
     return f"nothing is taken over from earlier runs; not from run {nearest}: {'; '.join(reasons[:3])}"
 
@@ -572,4 +567,4 @@ def _offer(spec: Spec, recipe: Recipe, first: Sequence[Config] | None, longest: 
         of = f" of {len(first) * spec.plan.epochs * spec.plan.trained}"
     stand = f"{units}{of} units stand in the {'run' if len(runs) == 1 else 'runs'} {some_of(runs, 3)}"
     way = option("reuse", "reuse=True")
-    return f"{stand} if nothing but the recipe has changed: {way} takes them, and this run trains all"
+    return f"{stand} if no file that your code reads has changed: {way} takes them, and this run trains all"

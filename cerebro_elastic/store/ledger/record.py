@@ -201,11 +201,12 @@ class Record:
     def history(self) -> list[Event]:
         """All that has happened up to now. Raises ``Compacted`` if the store has forgotten its beginning."""
         items = self.store.range(self.keys.prefix).items
-        opened = next((item for item in items if item.key == self.keys.spec), None)
+        # Nodes may join before the run is opened.
+        event = next((item for item in items if item.key == self.keys.event), None)
         history: list[Event] = []
-        if opened is not None:
+        if event is not None:
             last = max(item.mod_revision for item in items)
-            with self.events(opened.create_revision) as stream:
+            with self.events(event.create_revision) as stream:
                 while stream.revision < last:
                     history += stream.next()
         return history

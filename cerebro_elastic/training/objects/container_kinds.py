@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -65,7 +66,8 @@ def _items(value: Any) -> dict[Any, Any]:
     return dict(value.items())
 
 
-def _fill_dict(present: Any, items: dict[Any, Any]) -> None:
+def fill_dict(present: Any, items: Mapping[Any, Any]) -> None:
+    """Have a dict of any class hold these items, in their order, and run no code of the class."""
     base: Any = OrderedDict if isinstance(present, OrderedDict) else dict
     base.clear(present)
     for key, item in items.items():  # not update(): that of a Counter counts
@@ -74,7 +76,7 @@ def _fill_dict(present: Any, items: dict[Any, Any]) -> None:
 
 def _factory(value: Any) -> dict[str, Any]:
     """The name of a defaultdict's factory, if the factory can be found by it."""
-    factory = getattr(value, "default_factory", None)
+    factory = value.default_factory if isinstance(value, defaultdict) else None
     return next(({"factory": name} for name, kind in _FACTORIES.items() if kind is factory), {})
 
 
@@ -85,7 +87,8 @@ def _empty_dict(kind: Any, tree: Tree) -> Any:
     return made
 
 
-def _fill_list(present: Any, items: list[Any]) -> None:
+def fill_list(present: Any, items: Iterable[Any]) -> None:
+    """Have a list or deque of any class hold these items, and run no code of the class."""
     base: Any = list if isinstance(present, list) else deque
     base.clear(present)
     base.extend(present, items)
@@ -101,15 +104,15 @@ def _tuple(kind: Any, items: list[Any]) -> Any:
 
 CONTAINERS = (
     _Plain(
-        "dict", of(dict), _items, _fill_dict, _empty_dict, options=_factory, attributes=True,
+        "dict", of(dict), _items, fill_dict, _empty_dict, options=_factory, attributes=True,
         made=(dict, OrderedDict, Counter, defaultdict),
     ),
-    _Plain("list", of(list), list, _fill_list, made=(list,), attributes=True),
+    _Plain("list", of(list), list, fill_list, made=(list,), attributes=True),
     _Tuples("tuple", of(tuple), _items_of_tuple, build=_tuple, identity=False),
     _Sets("set", of(set), made=(set,), attributes=True),
     _Sets("frozenset", of(frozenset), made=(frozenset,), identity=False),
     Kind(
-        "deque", of(deque), list, _fill_list, lambda _, tree: deque(maxlen=tree.get("longest")),
+        "deque", of(deque), list, fill_list, lambda _, tree: deque(maxlen=tree.get("longest")),
         options=lambda value: {} if value.maxlen is None else {"longest": value.maxlen},
         made=(deque,), attributes=True,
     ),

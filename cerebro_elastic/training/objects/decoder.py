@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-from torch import Tensor, nn
-
-from cerebro_elastic.system.torch_internals import buffers_of
 from cerebro_elastic.training.objects.kinds import (
     KNOWN,
     LEAVES,
@@ -22,9 +17,11 @@ from cerebro_elastic.training.objects.kinds import (
     is_key,
     name_of,
 )
-from cerebro_elastic.training.objects.object_index import ObjectIndex, same_memory, viewed
-from cerebro_elastic.training.objects.table import BY_NAME, OPAQUE, makeable
-from cerebro_elastic.training.objects.tensor_kinds import into
+from cerebro_elastic.training.objects.object_index import ObjectIndex, into, is_array, same_memory, viewed
+from cerebro_elastic.training.objects.table import OPAQUE, kinds_by_name, makeable
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Decoder:
@@ -32,19 +29,24 @@ class Decoder:
 
     Args:
         at_setup: The objects that are there, by path.
-        device: Where tensors go that were on an accelerator.
+        device: Where tensors go that were on an accelerator; ``None`` without tensors.
         known: Objects by the names that the encoder had for them.
         marks: Names of attributes to leave alone.
+        lenient: Whether attributes stay as they are that refer to objects which are not there.
     """
 
     def __init__(
         self,
         at_setup: ObjectIndex,
-        device: torch.device,
+        device: torch.device | None = None,
         known: Mapping[str, Any] | None = None,
         marks: frozenset[str] = frozenset(),
+        *,
+        lenient: bool = False,
     ) -> None:
         self.device = device
+        self._lenient = lenient
+        self._kinds = kinds_by_name()
         self._at_setup = at_setup
         self._known = known or {}
         self._marks = marks
@@ -55,7 +57,7 @@ class Decoder:
         kind = type(tree)
         if kind is dict and TAG in tree:
             return self._tagged(tree, path)
-        if kind in (list, dict) or isinstance(tree, Tensor | np.ndarray):
+        if kind in (list, dict) or is_array(tree):
             return self._plain(tree, path, path)
         if kind is tuple:
             return tuple(self.items(tree, path))
@@ -104,51 +106,17 @@ class Decoder:
         self._decoded[path] = value
         return value
 
-    def module(
-        self,
-        module: nn.Module,
-        tree: Tree,
-        own: Callable[[Any], Mapping[str, Any]],
-        path: str = "",
-        *,
-        lenient: bool = False,
-    ) -> None:
-        """Restore what ``Encoder.module`` has encoded, after the state dict. If ``lenient``, attributes that
-        refer to objects of the training alone stay as they are."""
-        trained = set(tree["trained"])
-        for name, parameter in module.named_parameters():
-            parameter.requires_grad = name in trained  # a lazy one does not know requires_grad_()
-        for at, buffers in tree["buffers"].items():
-            table = buffers_of(module.get_submodule(at))
-            for name, buffer in buffers.items():
-                table[name] = buffer if buffer is None else into(table.get(name), buffer.to(self.device))
-        parts = list(module.named_modules())  # the hash of a torchmetric depends on its state
-        for at, part in parts:
-            where = f"{path}/{at}" if at else path
-            if at not in tree["attributes"]:
-                raise NotSerializable(f"has the part {at}, which was not there")
-            self.attributes(part, own(part), tree["attributes"][at], where, lenient=lenient)
-
-    def attributes(
-        self, owner: object, own: Mapping[str, Any], tree: Tree, path: str = "", *, lenient: bool = False
-    ) -> None:
+    def attributes(self, owner: object, own: Mapping[str, Any], tree: Tree, path: str = "") -> None:
         """Restore what ``Encoder.attributes`` has encoded, and remove the other names of ``own``, the present
         attributes. No code of the user's runs."""
-        restored = self.own(own, tree, path, lenient=lenient)
+        restored = self.own(own, tree, path)
         for name in own.keys() - restored.keys() - self._marks:
             del vars(owner)[name]
         for name, value in restored.items():
             if name not in own or own[name] is not value:
                 vars(owner)[name] = value
 
-    def own(
-        self,
-        present: Mapping[str, Any],
-        trees: Mapping[str, Tree],
-        path: str,
-        *,
-        lenient: bool = False,
-    ) -> dict[str, Any]:
+    def own(self, present: Mapping[str, Any], trees: Mapping[str, Tree], path: str) -> dict[str, Any]:
         """The attributes of which ``Encoder.attributes`` has made ``trees``; what was left out is as at
         ``present``, or is missing."""
         restored = {}
@@ -158,7 +126,7 @@ class Decoder:
                 if not (stays and name in present):
                     restored[name] = self.value(tree, f"{path}/{name}")
             except NotSerializable as exc:
-                if not (lenient or stays):
+                if not (self._lenient or stays):
                     raise NotSerializable(f"{name!r}: {exc}") from None
             if name not in restored and name in present:
                 restored[name] = present[name]
@@ -176,13 +144,13 @@ class Decoder:
         present = self._at_setup.objects.get(born)
         if tag == VIEW:
             return self.keep(path, self._viewed(present, content))
-        if tag not in BY_NAME:
-            raise NotSerializable(f"was of the kind {tag!r}, which there is not")
-        return BY_NAME[tag].value(present, tree, path, self)
+        if tag not in self._kinds:
+            raise NotSerializable(f"was of the unknown kind {tag!r}")
+        return self._kinds[tag].value(present, tree, path, self)
 
     def _plain(self, tree: Tree, path: str, born: Any) -> Any:
         present: Any = self._at_setup.objects.get(born)
-        if isinstance(tree, Tensor | np.ndarray):
+        if is_array(tree):
             return self.keep(path, into(present, tree))
         value: Any = self.keep(path, present if type(present) is type(tree) else type(tree)())
         if type(tree) is list:
@@ -195,19 +163,19 @@ class Decoder:
 
     def _by_name(self, name: str) -> Any:
         if name not in self._known:
-            raise NotSerializable(f"was {name}, which there is not")
+            raise NotSerializable(f"was {name}, which this process does not have")
         return self._known[name]
 
     def _seen(self, path: str) -> Any:
         """The object at ``path``."""
         value = self._decoded.get(path, self._at_setup.objects.get(path))
         if value is None:
-            raise NotSerializable(f"was the same as {path}, which there is not")
+            raise NotSerializable(f"was the same as {path}, which this process does not have")
         return value
 
     def _viewed(self, present: Any, view: dict[str, Any]) -> Any:
         where, _, name = view["of"].partition(":")
         holder = self._by_name(name) if where == KNOWN else self._seen(name)
         value = viewed(holder, view)
-        same = isinstance(present, Tensor | np.ndarray) and same_memory(present, value)
+        same = is_array(present) and same_memory(present, value)
         return present if same else value

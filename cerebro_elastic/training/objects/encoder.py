@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from torch import Tensor, nn
-
-from cerebro_elastic.system.torch_internals import (
-    buffers_of,
-    made_by_compiler,
-    non_persistent_buffers_of,
-    version_of,
-)
+from cerebro_elastic.training.instances import made_by_compiler
 from cerebro_elastic.training.objects.constant import token
 from cerebro_elastic.training.objects.kinds import (
     KNOWN,
@@ -26,6 +19,7 @@ from cerebro_elastic.training.objects.kinds import (
     Tree,
     is_key,
     name_of,
+    torchs,
 )
 from cerebro_elastic.training.objects.object_index import MemoryIndex, ObjectIndex
 from cerebro_elastic.training.objects.table import Rows, makeable, opaque
@@ -63,7 +57,7 @@ class Encoder:
         """Whether opaque values are refused."""
         self._rows = Rows()
         for name, value in (known or {}).items():
-            if isinstance(value, Tensor):
+            if isinstance(value, torchs("Tensor")):
                 self.memory.add(value, f"{KNOWN}:{name}")
 
     def tree(self, value: Any, path: str = "") -> Tree:
@@ -127,6 +121,13 @@ class Encoder:
         """Whether ``value`` is carried elsewhere."""
         return id(value) in self._known
 
+    def has_moved(self, path: str, buffer: Any, writes: int) -> bool:
+        """Whether a buffer at ``path`` that a state dict leaves out is another one than at set-up, or was
+        written to since."""
+        self.index.buffers[path] = buffer, writes
+        before = None if self._at_setup is None else self._at_setup.buffers.get(path)
+        return before is None or before[0] is not buffer or before[1] != writes
+
     @contextmanager
     def whole(self) -> Iterator[None]:
         """The block takes an object apart of which a part may mean nothing by itself: it gets all trees, or
@@ -137,12 +138,11 @@ class Encoder:
                 yield
         finally:
             self.strict = strict
-        """Whether opaque values are refused."""
 
     def attributes(self, own: Mapping[str, Any], path: str = "") -> dict[str, Tree]:
-        """The trees of an object's ``own`` attributes, by name. In place of one that cannot hop stands that
-        it stays as a constructor has made it."""
-        trees = {}
+        """The trees of an object's ``own`` attributes, by name. That of one that cannot hop says that it
+        stays as a constructor has made it; those come last, for a later unit makes them after all others."""
+        trees, stay = dict[str, Tree](), dict[str, Tree]()
         for name, value in own.items():
             if name in self._marks or made_by_compiler(name):
                 continue
@@ -153,10 +153,11 @@ class Encoder:
                     if len(self.lost) > lost:
                         raise NotSerializable(name_of(type(self.lost[lost][1])))
             except NotSerializable:
-                trees[name] = opaque(value)
+                trees.pop(name, None)
+                stay[name] = opaque(value)
                 if self._at_setup is not None:
                     self._leave_out(where, value)
-        return trees
+        return trees | stay
 
     def _leave_out(self, path: str, value: Any) -> None:
         assert self._at_setup is not None
@@ -164,31 +165,6 @@ class Encoder:
             self.index.opaque[path] = token(value)
         else:
             self.left_out[path] = value
-
-    def module(self, module: nn.Module, own: Callable[[Any], Mapping[str, Any]], path: str = "") -> Tree:
-        """The tree of a module without its state dict.
-
-        It has the names of the trained parameters, non-persistent buffers that are not as they were at
-        set-up, and the attributes of each module in it that ``own`` gives.
-        """
-        parts = {at: (part, f"{path}/{at}" if at else path) for at, part in module.named_modules()}
-        return {
-            "trained": [name for name, parameter in module.named_parameters() if parameter.requires_grad],
-            "buffers": {at: moved for at, place in parts.items() if (moved := self._moved_buffers(*place))},
-            "attributes": {at: self.attributes(own(part), where) for at, (part, where) in parts.items()},
-        }
-
-    def _moved_buffers(self, part: nn.Module, path: str) -> dict[str, Tensor | None]:
-        """What was put back is moved, too: it was written to."""
-        moved, hidden = dict[str, Tensor | None](), non_persistent_buffers_of(part)
-        for name, buffer in buffers_of(part).items() if hidden else ():
-            if name in hidden:
-                place, writes = f"{path}/{name}", version_of(buffer)
-                self.index.buffers[place] = buffer, writes
-                before = None if self._at_setup is None else self._at_setup.buffers.get(place)
-                if before is None or before[0] is not buffer or before[1] != writes:
-                    moved[name] = buffer if buffer is None else buffer.detach()
-        return moved
 
     def _object(self, value: Any, path: str) -> Tree:
         self.index.paths[id(value)] = path

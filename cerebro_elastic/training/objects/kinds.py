@@ -19,19 +19,26 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, TypeAlias
-
-import torch
-from torch import nn
-from torch.optim.lr_scheduler import LRScheduler
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from cerebro_elastic.training.instances import attributes_of, set_attributes
 from cerebro_elastic.training.objects.object_index import MemoryIndex
 
-LEAVES = {type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.Size}
+if TYPE_CHECKING:
+    import torch
+
+LEAVES = {type(None), bool, int, float, complex, str, bytes}
 """Types whose values have no parts and no identity."""
 
 _PYTHON_CLASS = 1 << 9  # Py_TPFLAGS_HEAPTYPE: what an instance keeps is in its __dict__ and its slots
+
+
+def torchs(name: str) -> tuple[type, ...]:
+    """The class of torch of this name, to be looked for; none if torch is not imported: tasks of numpy's
+    arrays do without."""
+    module = sys.modules.get("torch")
+    return () if module is None else (attrgetter(name)(module),)
 
 
 def is_key(key: Any) -> bool:
@@ -43,7 +50,7 @@ def carries_itself(kind: type) -> bool:
     """Whether a class has ``state_dict`` and ``load_state_dict``, and they are complete: those of torch's
     schedulers leave out what their functions keep."""
     both = all(callable(getattr(kind, name, None)) for name in ("state_dict", "load_state_dict"))
-    return both and not issubclass(kind, LRScheduler)
+    return both and not issubclass(kind, torchs("optim.lr_scheduler.LRScheduler"))
 
 
 def name_of(kind: Any) -> str:
@@ -61,7 +68,7 @@ def is_simple(kind: type) -> bool:
 def is_made_empty(kind: type) -> bool:
     """Whether an instance, or a value, of a class can be made without its constructor. One with ``__del__``
     may act on what a checkpoint says."""
-    if issubclass(kind, nn.Module) or hasattr(kind, "__del__"):
+    if issubclass(kind, torchs("nn.Module")) or hasattr(kind, "__del__"):
         return False
     return issubclass(kind, Enum | tuple | dict | list | set) or is_simple(kind)
 
@@ -101,22 +108,22 @@ class Encodes(Protocol):
     def items(self, values: Iterable[Any], path: str) -> list[Tree]: ...
     def parts(self, parts: Any, path: str) -> dict[str, Tree]: ...
     def attributes(self, own: Mapping[str, Any], path: str = "") -> dict[str, Tree]: ...
-    def module(self, module: nn.Module, own: Any, path: str = "") -> dict[str, Tree]: ...
     def opaque(self, value: Any, path: str) -> Tree: ...
     def is_known(self, value: Any) -> bool: ...
+    def has_moved(self, path: str, buffer: Any, writes: int) -> bool: ...
     def whole(self) -> AbstractContextManager[None]: ...
 
 
 class Decodes(Protocol):
     """What a row may use of the walk that puts them together (``Decoder``)."""
 
-    device: torch.device
+    device: torch.device | None
 
     def value(self, tree: Tree, path: str = "") -> Any: ...
     def named(self, trees: Mapping[str, Tree], path: str) -> dict[str, Any]: ...
     def parts(self, tree: Tree, path: str) -> Any: ...
     def own(self, present: Mapping[str, Any], trees: Mapping[str, Tree], path: str) -> dict[str, Any]: ...
-    def module(self, module: nn.Module, tree: Tree, own: Any, path: str = "") -> None: ...
+    def attributes(self, owner: object, own: Mapping[str, Any], tree: Tree, path: str = "") -> None: ...
     def class_of(self, tree: Tree, present: Any) -> Any: ...
     def keep(self, path: str, value: Any) -> Any: ...
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
-
-import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from typing import TYPE_CHECKING, Any
 
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.system.logs import EventLog
-from cerebro_elastic.training._torch_internals import OPTIMIZER_ATTRIBUTES
 from cerebro_elastic.training.objects.constant import is_iterator, refusal_of_iterator
 from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import Encoder
-from cerebro_elastic.training.objects.kinds import NotSerializable, Tree
+from cerebro_elastic.training.objects.kinds import NotSerializable, Tree, name_of
 from cerebro_elastic.training.objects.object_index import ObjectIndex
-from cerebro_elastic.training.objects.tensor_kinds import own_attributes
-from cerebro_elastic.training.parallel.optimizer_state import inner_optimizers
+
+if TYPE_CHECKING:
+    import torch
 
 _noted: set[str] = set()
 """What this process has said to be left out."""
@@ -35,9 +30,17 @@ class GraphRoot:
     owner: Any
     """The object."""
     own: Callable[[Any], Mapping[str, Any]] = vars
-    """Returns the attributes of the object; of a module, those of each module in it."""
+    """Returns the attributes of the object."""
     label: str = ""
     """How its user calls it, for errors."""
+
+    def tree(self, walk: Encoder) -> Tree:
+        """What hops of the object."""
+        return walk.attributes(self.own(self.owner), self.name)
+
+    def restore(self, walk: Decoder, tree: Tree) -> None:
+        """Put back what ``tree`` holds."""
+        walk.attributes(self.owner, self.own(self.owner), tree, self.name)
 
 
 class ObjectGraph:
@@ -57,7 +60,7 @@ class ObjectGraph:
     def __init__(
         self,
         roots: Sequence[GraphRoot],
-        known: Callable[[], Mapping[str, object]],
+        known: Callable[[], Mapping[str, object]] = dict,
         marks: frozenset[str] = frozenset(),
     ) -> None:
         self._roots, self._known, self._marks = roots, known, marks
@@ -68,7 +71,7 @@ class ObjectGraph:
             if is_iterator(value := self._at_setup.objects[path]):
                 raise TaskError(refusal_of_iterator(self._named(path), value))
 
-    def restore(self, trees: Mapping[str, Tree], device: torch.device) -> None:
+    def restore(self, trees: Mapping[str, Tree], device: torch.device | None = None) -> None:
         """Restore what ``carry`` has returned; what it lacks stays as it is.
 
         Raises:
@@ -79,10 +82,7 @@ class ObjectGraph:
             if (tree := trees.get(root.name)) is None:
                 continue
             try:
-                if isinstance(root.owner, nn.Module):
-                    decoder.module(root.owner, tree, root.own, root.name)
-                else:
-                    decoder.attributes(root.owner, self._own(root), tree, root.name)
+                root.restore(decoder, tree)
             except NotSerializable as exc:
                 raise TaskError(
                     f"{root.label}, attribute {exc}: it cannot be given back what it held after the "
@@ -107,15 +107,7 @@ class ObjectGraph:
 
     def _walk(self, at_setup: ObjectIndex | None) -> tuple[Encoder, dict[str, Tree]]:
         encoder = Encoder(self._known(), at_setup, self._marks, strict=False)
-        return encoder, {
-            root.name: encoder.module(root.owner, root.own, root.name)
-            if isinstance(root.owner, nn.Module)
-            else encoder.attributes(self._own(root), root.name)
-            for root in self._roots
-        }
-
-    def _own(self, root: GraphRoot) -> dict[str, Any]:
-        return {name: value for name, value in root.own(root.owner).items() if name not in self._marks}
+        return encoder, {root.name: root.tree(encoder) for root in self._roots}
 
     def _check(self, encoder: Encoder) -> None:
         for path, now in encoder.index.opaque.items():
@@ -128,7 +120,7 @@ class ObjectGraph:
                 )
 
     def _note(self, left_out: Mapping[str, Any]) -> None:
-        """Say what the next unit makes anew, once in a process."""
+        """Say what the next unit makes again, once in a process."""
         names = {self._named(path): type(value).__qualname__ for path, value in left_out.items()}
         for name in names.keys() - _noted:
             _noted.add(name)
@@ -140,57 +132,24 @@ class ObjectGraph:
         return f"{root.label}.{path.removeprefix(f'{root.name}/').replace('/', '.')}"
 
 
-def graph_of_parts(model: nn.Module, optimizer: Optimizer, scheduler: object, *, whole: bool) -> ObjectGraph:
-    """The graph of a plain model, its optimizer and scheduler; an empty one unless this rank has the
-    ``whole`` model."""
-    if not whole:
-        return ObjectGraph([], dict)
-    roots = [
-        GraphRoot("model", model, own_attributes, type(model).__name__),
-        optimizer_root(0, optimizer),
-    ]
-    known: dict[str, object] = {}
-    if scheduler is not None:
-        known["scheduler"] = scheduler
-        roots.append(GraphRoot("scheduler", scheduler, vars, type(scheduler).__name__))
-    return ObjectGraph(roots, lambda: {**known_of_model(model, [optimizer]), **known})
+def tree_of(values: Mapping[str, Any]) -> Tree:
+    """The trees of plain values by name, with objects of any class that is made again without its
+    constructor. Raises ``TaskError`` for one that holds something else."""
+    trees, walk = {}, Encoder(at_setup=ObjectIndex())
+    for name, value in values.items():
+        try:
+            trees[name] = walk.tree(value, name)
+            if walk.lost:
+                raise NotSerializable(name_of(type(walk.lost[0][1])))
+        except NotSerializable as exc:
+            raise TaskError(
+                f"{name} holds a {exc}, which cannot hop to another node: keep plain values, arrays, or "
+                "objects of classes of your own"
+            ) from None
+    return trees
 
 
-def optimizer_root(number: int, optimizer: Optimizer) -> GraphRoot:
-    """The attributes of an optimizer besides its state and its groups of parameters."""
-    own = partial(_own_but, OPTIMIZER_ATTRIBUTES)
-    return GraphRoot(f"optimizer {number}", optimizer, own, type(optimizer).__name__)
-
-
-def known_of_model(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, object]:
-    """Layers, parameters, buffers, and the optimizers' values for parameters, by name."""
-    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-    known: dict[str, object] = {f"layer {path}": part for path, part in model.named_modules()}
-    known |= {f"parameter {name}": parameter for parameter, name in names.items()}
-    known |= {f"buffer {name}": buffer for name, buffer in model.named_buffers()}
-    for number, optimizer in enumerate(optimizers):
-        name = f"optimizer {number}"
-        for inner, part in (("", optimizer), *inner_optimizers(optimizer)):
-            known |= _known_of_optimizer(f"{inner} of {name}" if inner else name, part, names)
-    return known
-
-
-def _known_of_optimizer(name: str, optimizer: Optimizer, names: Mapping[Tensor, str]) -> dict[str, object]:
-    state: Mapping[Any, Any] = optimizer.state
-    known: dict[str, object] = {
-        name: optimizer,
-        f"state of {name}": state,
-        f"groups of {name}": optimizer.param_groups,
-        **{f"group {at} of {name}": group for at, group in enumerate(optimizer.param_groups)},
-        f"defaults of {name}": optimizer.defaults,
-    }
-    for parameter, slots in state.items():
-        if isinstance(parameter, Tensor) and parameter in names and isinstance(slots, dict):
-            of = f"of {names[parameter]} in {name}"
-            known[f"slots {of}"] = slots
-            known |= {f"{slot} {of}": value for slot, value in slots.items() if isinstance(value, Tensor)}
-    return known
-
-
-def _own_but(names: Collection[str], owner: object) -> dict[str, Any]:
-    return {name: value for name, value in vars(owner).items() if name not in names}
+def made_again(trees: Mapping[str, Tree]) -> dict[str, Any]:
+    """The values of which ``tree_of`` has made ``trees``."""
+    walk = Decoder(ObjectIndex())
+    return {name: walk.value(tree, name) for name, tree in trees.items()}

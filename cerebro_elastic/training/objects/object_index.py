@@ -1,4 +1,5 @@
-"""What a walk over a graph has met: the objects, and the memory that tensors and arrays share."""
+"""What a walk over a graph has met: the objects, and the memory that tensors and arrays share. Torch is
+imported on use."""
 
 from __future__ import annotations
 
@@ -7,8 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 
 @dataclass
@@ -74,11 +73,27 @@ class MemoryIndex:
         return None
 
 
+def is_array(value: Any) -> bool:
+    """Whether ``value`` is an array of numpy's, or a tensor."""
+    return isinstance(value, np.ndarray) or _is_tensor(value)
+
+
+def into(present: Any, value: Any) -> Any:
+    """``value``, an array or a tensor, written into the memory of ``present`` if it fits."""
+    if type(present) is not type(value) or not fits(present, value):
+        return value
+    if isinstance(present, np.ndarray):
+        present[...] = value
+    else:
+        present.detach().copy_(value)
+    return present
+
+
 def viewed(holder: Any, view: dict[str, Any]) -> Any:
     """The inverse of ``MemoryIndex.view``."""
     flat = _flat(holder)
     if "strides" in view:
-        array = flat.cpu().numpy() if isinstance(flat, Tensor) else flat
+        array = flat.cpu().numpy() if _is_tensor(flat) else flat
         return np.ndarray(
             view["shape"],
             np.dtype(view["dtype"]),
@@ -86,7 +101,9 @@ def viewed(holder: Any, view: dict[str, Any]) -> Any:
             offset=view["offset"],
             strides=view["strides"],
         )
-    tensor = flat if isinstance(flat, Tensor) else torch.from_numpy(flat)
+    import torch
+
+    tensor = flat if _is_tensor(flat) else torch.from_numpy(flat)
     dtype = view["dtype"]
     offset = tensor.storage_offset() * tensor.element_size() + view["offset"]
     empty = torch.empty(0, dtype=dtype, device=tensor.device)
@@ -104,8 +121,8 @@ def fits(present: Any, value: Any) -> bool:
     """Whether ``value`` can be written into ``present``."""
     if isinstance(present, np.ndarray):
         return present.shape == value.shape and present.dtype == value.dtype and present.flags.writeable
-    alike = present.dtype == value.dtype and present.layout == value.layout == torch.strided
-    if not alike or present.is_inference() or present.device.type == "meta":
+    strided = str(present.layout) == str(value.layout) == "torch.strided"
+    if present.dtype != value.dtype or not strided or present.is_inference() or present.is_meta:
         return False
     return present.shape == value.shape and all(
         step > 0 or size < 2 for size, step in zip(present.shape, present.stride(), strict=True)
@@ -113,10 +130,9 @@ def fits(present: Any, value: Any) -> bool:
 
 
 def _place(value: Any) -> tuple[Block, int, int] | None:
-    if isinstance(value, Tensor):
-        if type(value) not in (Tensor, nn.Parameter) or value.layout is not torch.strided:
-            return None
-        if value.device.type == "meta" or value.is_quantized or not value.numel():
+    if not isinstance(value, np.ndarray):
+        plain = type(value).__qualname__ in ("Tensor", "Parameter") and str(value.layout) == "torch.strided"
+        if not plain or value.is_meta or value.is_quantized or not value.numel():
             return None
         begins = value.untyped_storage().data_ptr()
         start = int(value.storage_offset()) * value.element_size()
@@ -126,7 +142,7 @@ def _place(value: Any) -> tuple[Block, int, int] | None:
         return None
     low, high = np.lib.array_utils.byte_bounds(value)
     *_, owner = _owners(value)
-    if isinstance(owner, Tensor):
+    if _is_tensor(owner):
         begins = owner.untyped_storage().data_ptr()
     else:
         begins = np.lib.array_utils.byte_bounds(owner)[0]
@@ -139,22 +155,28 @@ def _owners(array: np.ndarray[Any, Any]) -> Iterator[Any]:
     while isinstance(value, np.ndarray):
         yield value
         value = value.base
-    if isinstance(value, Tensor):
+    if _is_tensor(value):
         yield value
 
 
+def _is_tensor(value: Any) -> bool:
+    return hasattr(type(value), "untyped_storage")
+
+
 def _is_one_piece(value: Any) -> bool:
-    return bool(value.is_contiguous() if isinstance(value, Tensor) else value.flags.c_contiguous)
+    return bool(value.flags.c_contiguous if isinstance(value, np.ndarray) else value.is_contiguous())
 
 
 def _geometry(value: Any) -> dict[str, Any]:
-    if isinstance(value, Tensor):
-        return {"dtype": value.dtype, "shape": tuple(value.shape), "stride": tuple(value.stride())}
-    return {"dtype": value.dtype.str, "shape": value.shape, "strides": value.strides}
+    if isinstance(value, np.ndarray):
+        return {"dtype": value.dtype.str, "shape": value.shape, "strides": value.strides}
+    return {"dtype": value.dtype, "shape": tuple(value.shape), "stride": tuple(value.stride())}
 
 
 def _flat(holder: Any) -> Any:
     """All that a contiguous ``holder`` holds, as bytes."""
-    if isinstance(holder, Tensor):
-        return holder.detach().reshape(-1).view(torch.uint8)
-    return holder.reshape(-1).view(np.uint8)
+    if isinstance(holder, np.ndarray):
+        return holder.reshape(-1).view(np.uint8)
+    import torch
+
+    return holder.detach().reshape(-1).view(torch.uint8)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
+from collections.abc import Mapping
 from typing import Any
-
-from torch.optim.lr_scheduler import LRScheduler
 
 from cerebro_elastic.registry import is_users
 from cerebro_elastic.training.instances import attributes_of, set_attributes
@@ -22,8 +22,8 @@ from cerebro_elastic.training.objects.kinds import (
     is_made_empty,
     is_simple,
     name_of,
+    torchs,
 )
-from cerebro_elastic.training.objects.tensor_kinds import TENSORS
 from cerebro_elastic.training.objects.value_kinds import GENERATORS, VALUES
 
 _CONSTANT = frozenset(("functools", "inspect", "logging", "re", "threading", "typing"))
@@ -93,13 +93,15 @@ def _is_object(kind: type) -> bool:
 
 
 def _is_users_object(kind: type) -> bool:
-    return _is_object(kind) and (is_users(kind) or issubclass(kind, LRScheduler))
+    """Torch's schedulers and scikit-learn's estimators, too, have attributes that training makes, such as the
+    loss of an ``SGDClassifier``, an object of C that each ``partial_fit`` makes again."""
+    torchs_own = issubclass(kind, torchs("optim.lr_scheduler.LRScheduler"))
+    return _is_object(kind) and (is_users(kind) or torchs_own or kind.__module__.startswith("sklearn."))
 
 
 OPAQUE = _Opaque("opaque", lambda _: True)
 
-KINDS: tuple[Kind, ...] = (
-    *TENSORS,
+_KINDS: tuple[Kind, ...] = (
     *VALUES,
     *GENERATORS,
     *CONTAINERS,
@@ -109,30 +111,37 @@ KINDS: tuple[Kind, ...] = (
     OPAQUE,
 )
 
-BY_NAME = {kind.name: kind for kind in KINDS}
 
-_MADE = {name_of(made): made for kind in KINDS for made in kind.made}
+def kinds_by_name() -> Mapping[str, Kind]:
+    """The rows; torch's if it is imported: tasks of numpy's arrays do without."""
+    return _rows("torch" in sys.modules)
+
+
+@functools.cache
+def _rows(with_torch: bool) -> Mapping[str, Kind]:
+    if not with_torch:
+        return {kind.name: kind for kind in _KINDS}
+    from cerebro_elastic.training.objects.tensor_kinds import TENSORS
+
+    return {kind.name: kind for kind in (*TENSORS, *_KINDS)}
+
+
+@functools.cache
+def _made(with_torch: bool) -> Mapping[str, Any]:
+    return {name_of(made): made for kind in _rows(with_torch).values() for made in kind.made}
 
 
 class Rows(dict[type, tuple[Kind, ...]]):
     """The rows that fit the values of a type. One walk looks for those of each type once."""
 
     def __missing__(self, kind: type) -> tuple[Kind, ...]:
-        self[kind] = rows = _fitting(kind) if is_users(kind) else _fitting_library(kind)
+        self[kind] = rows = tuple(row for row in kinds_by_name().values() if row.matches(kind))
         return rows
-
-
-def _fitting(kind: type) -> tuple[Kind, ...]:
-    return tuple(row for row in KINDS if row.matches(kind))
-
-
-_fitting_library = functools.lru_cache(maxsize=4096)(_fitting)
-"""Not of classes of the user's: they come and go, with all that their files keep."""
 
 
 def makeable(name: str) -> Any:
     """The type of this full name if its values are made without a constructor; ``None`` if there is none."""
-    if name in _MADE:
-        return _MADE[name]
+    if (made := _made("torch" in sys.modules).get(name)) is not None:
+        return made
     found = class_named(name)
     return found if found is not None and is_made_empty(found) else None

@@ -1,19 +1,23 @@
-"""Kinds of numpy's and torch's values: numbers, arrays, tensors, modules; copies and sizes of trees."""
+"""Kinds of torch's values: tensors, generators, and modules that are no part of the model."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cerebro_elastic.system.torch_internals import MODULE_ATTRIBUTES, made_by_compiler
+from cerebro_elastic.system.torch_internals import (
+    MODULE_ATTRIBUTES,
+    buffers_of,
+    non_persistent_buffers_of,
+    version_of,
+)
+from cerebro_elastic.training.instances import made_by_compiler
 from cerebro_elastic.training.objects.kinds import (
-    SAME,
     TAG,
-    VIEW,
     Decodes,
     Encodes,
     Kind,
@@ -22,52 +26,16 @@ from cerebro_elastic.training.objects.kinds import (
     name_of,
     of,
 )
-from cerebro_elastic.training.objects.object_index import fits
-
-_NUMBERS = "biufc"
-
-
-def own_attributes(part: nn.Module) -> dict[str, Any]:
-    """The attributes that a user's code has set on a plain module."""
-    return {
-        name: value
-        for name, value in vars(part).items()
-        if name not in MODULE_ATTRIBUTES and not made_by_compiler(name)
-    }
+from cerebro_elastic.training.objects.object_index import into
+from cerebro_elastic.training.objects.value_kinds import generator_kind, view_of
 
 
-def into(present: Any, value: Any) -> Any:
-    """``value``, written into the memory of ``present`` if it fits."""
-    if type(present) is not type(value) or not fits(present, value):
-        return value
-    if isinstance(present, Tensor):
-        present.detach().copy_(value)
-    else:
-        present[...] = value
-    return present
+class _Plain(Kind):
+    """Values that a checkpoint holds as they are."""
 
-
-def _viewed(value: Any, path: str, walk: Encodes) -> Tree | None:
-    """The tree of a view; ``None`` if the value is the first with its memory."""
-    view = walk.memory.view(value)
-    if view is None:
-        walk.memory.add(value, f"{SAME}:{path}")
-        return None
-    return {TAG: VIEW, "value": view}
-
-
-class _Numbers(Kind):
     def tree(self, value: Any, path: str, walk: Encodes) -> Tree | None:
         del path, walk
-        return value if value.dtype.kind in _NUMBERS else None
-
-
-class _Arrays(Kind):
-    def tree(self, value: Any, path: str, walk: Encodes) -> Tree | None:
-        if type(value) is not np.ndarray or value.dtype.kind not in _NUMBERS:
-            return None
-        view = _viewed(value, path, walk)
-        return value if view is None else view
+        return value
 
 
 class _Tensors(Kind):
@@ -76,7 +44,7 @@ class _Tensors(Kind):
     def tree(self, value: Any, path: str, walk: Encodes) -> Tree | None:
         if type(value) not in (Tensor, nn.Parameter, nn.Buffer):
             return None
-        if (view := _viewed(value, path, walk)) is not None:
+        if (view := view_of(value, path, walk)) is not None:
             return view
         trained = isinstance(value, nn.Parameter) or (value.requires_grad and value.is_leaf)
         tensor = value.detach()
@@ -106,11 +74,75 @@ class _Tensors(Kind):
         return value
 
 
+def own_attributes(part: nn.Module) -> dict[str, Any]:
+    """The attributes that a user's code has set on a plain module."""
+    return {
+        name: value
+        for name, value in vars(part).items()
+        if name not in MODULE_ATTRIBUTES and not made_by_compiler(name)
+    }
+
+
+def module_tree(
+    walk: Encodes, module: nn.Module, own: Callable[[Any], Mapping[str, Any]], path: str = ""
+) -> Tree:
+    """The tree of a module without its state dict.
+
+    It has non-persistent buffers that are not as they were at set-up, and the attributes of each module in it
+    that ``own`` gives. Which parameters are frozen is a part of its structure.
+    """
+    parts = {at: (part, f"{path}/{at}" if at else path) for at, part in module.named_modules()}
+    return {
+        "buffers": {at: moved for at, place in parts.items() if (moved := _moved_buffers(walk, *place))},
+        "attributes": {at: walk.attributes(own(part), where) for at, (part, where) in parts.items()},
+    }
+
+
+def restore_module(
+    walk: Decodes, module: nn.Module, tree: Tree, own: Callable[[Any], Mapping[str, Any]], path: str = ""
+) -> None:
+    """Restore what ``module_tree`` has encoded, after the state dict."""
+    for at, buffers in tree["buffers"].items():
+        table = buffers_of(module.get_submodule(at))
+        for name, buffer in buffers.items():
+            table[name] = buffer if buffer is None else into(table.get(name), buffer.to(walk.device))
+    parts = list(module.named_modules())  # the hash of a torchmetric depends on its state
+    for at, part in parts:
+        if at not in tree["attributes"]:
+            raise NotSerializable(f"has the part {at}, which it did not have")
+        walk.attributes(part, own(part), tree["attributes"][at], f"{path}/{at}" if at else path)
+
+
+def trained_names(module: nn.Module) -> list[str]:
+    """The names of the parameters that are not frozen."""
+    return [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+
+
+def set_trained(module: nn.Module, names: Iterable[str]) -> None:
+    """Have the parameters of these names be trained, and all others be frozen."""
+    trained = set(names)
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad = name in trained  # a lazy one does not know requires_grad_()
+
+
+def _moved_buffers(walk: Encodes, part: nn.Module, path: str) -> dict[str, Tensor | None]:
+    """What was put back is moved, too: it was written to."""
+    moved, hidden = dict[str, Tensor | None](), non_persistent_buffers_of(part)
+    for name, buffer in buffers_of(part).items() if hidden else ():
+        if name in hidden and walk.has_moved(f"{path}/{name}", buffer, version_of(buffer)):
+            moved[name] = buffer if buffer is None else buffer.detach()
+    return moved
+
+
 class _Modules(Kind):
     """Modules that are no part of the model, with their gradients."""
 
     def tree(self, value: Any, path: str, walk: Encodes) -> Tree | None:
-        inside = {"state": dict(value.state_dict()), **walk.module(value, own_attributes, path)}
+        inside = {
+            "state": dict(value.state_dict()),
+            "trained": trained_names(value),
+            **module_tree(walk, value, own_attributes, path),
+        }
         if grads := {name: p.grad for name, p in value.named_parameters() if p.grad is not None}:
             inside["grads"] = walk.named(grads, f"{path}/grads")
         return {TAG: self.name, "type": name_of(type(value)), "value": inside}
@@ -121,7 +153,8 @@ class _Modules(Kind):
         walk.keep(path, present)
         inside = tree["value"]
         present.load_state_dict(inside["state"])
-        walk.module(present, inside, own_attributes, path)
+        set_trained(present, inside["trained"])
+        restore_module(walk, present, inside, own_attributes, path)
         grads = walk.named(inside.get("grads", {}), f"{path}/grads")
         for name, parameter in present.named_parameters():
             parameter.grad = grads.get(name)
@@ -134,11 +167,15 @@ def _is_made_of_python(kind: type) -> bool:
 
 
 TENSORS = (
-    _Numbers("number", of(np.generic), identity=False),
-    _Arrays("numpy's array", of(np.ndarray)),
+    _Plain("torch's value", of(torch.dtype, torch.Size), identity=False),
     _Tensors("tensor", of(Tensor), made=(Tensor, nn.Parameter, nn.Buffer)),
     _Modules("module", _is_made_of_python),
-)
+    Kind(  # where a config trains is no part of its state
+        "device", of(torch.device), str, make=lambda kind, tree: kind(tree["value"]), made=(torch.device,),
+        identity=False,
+    ),
+    generator_kind(torch.Generator, torch.Generator.get_state, torch.Generator.set_state),
+)  # fmt: skip
 
 
 def cloned(tree: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Kinds of values without parts: those of Python's library, and random generators."""
+"""Kinds of values without parts: those of Python's library, numpy's, and random generators."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from enum import Enum, Flag
 from typing import Any
 
 import numpy as np
-import torch
 
 from cerebro_elastic.training.generators import numpy_state, set_numpy_state
-from cerebro_elastic.training.objects.kinds import Kind, Tree, name_of, of
+from cerebro_elastic.training.objects.kinds import SAME, TAG, VIEW, Encodes, Kind, Tree, name_of, of
+
+_NUMBERS = "biufc"
+"""The kinds of numpy's dtypes whose values hop."""
 
 _VALUES = (
     datetime.date, datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal,
@@ -33,12 +35,33 @@ def _member(kind: Any, content: Any) -> Enum:
     return kind[content] if isinstance(content, str) else kind(content)  # type: ignore[no-any-return]
 
 
+def view_of(value: Any, path: str, walk: Encodes) -> Tree | None:
+    """The tree of an array or a tensor that is a view; ``None`` if it is the first with its memory."""
+    view = walk.memory.view(value)
+    if view is None:
+        walk.memory.add(value, f"{SAME}:{path}")
+        return None
+    return {TAG: VIEW, "value": view}
+
+
+class _Numbers(Kind):
+    def tree(self, value: Any, path: str, walk: Encodes) -> Tree | None:
+        del path, walk
+        return value if value.dtype.kind in _NUMBERS else None
+
+
+class _Arrays(Kind):
+    def tree(self, value: Any, path: str, walk: Encodes) -> Tree | None:
+        if type(value) is not np.ndarray or value.dtype.kind not in _NUMBERS:
+            return None
+        view = view_of(value, path, walk)
+        return value if view is None else view
+
+
 VALUES = (
+    _Numbers("number", of(np.generic), identity=False),
+    _Arrays("numpy's array", of(np.ndarray)),
     Kind("member", of(Enum), _name_of_member, build=_member, identity=False),
-    Kind(  # where a config trains is no part of its state
-        "device", of(torch.device), str, make=lambda kind, tree: kind(tree["value"]), made=(torch.device,),
-        identity=False,
-    ),
     Kind(
         "value", _VALUES.__contains__, lambda value: list(value.__reduce__()[1:]),
         build=lambda kind, parts: kind(*parts[0]), made=_VALUES, identity=False,
@@ -52,15 +75,17 @@ def _with_bits(kind: Any, tree: Tree) -> Any:
     return kind(getattr(np.random, tree["value"]["bit_generator"])())
 
 
-def _generator(kind: type, get: Callable[[Any], Any], put: Callable[[Any, Any], object], **more: Any) -> Kind:
+def generator_kind(
+    kind: type, get: Callable[[Any], Any], put: Callable[[Any, Any], object], **more: Any
+) -> Kind:
+    """The row of a class of random generators."""
     return Kind(name_of(kind), of(kind), get, put, attributes=True, **{"made": (kind,), **more})
 
 
 GENERATORS = (
-    _generator(torch.Generator, torch.Generator.get_state, torch.Generator.set_state),
-    _generator(np.random.Generator, numpy_state, set_numpy_state, make=_with_bits),
-    _generator(np.random.BitGenerator, numpy_state, set_numpy_state, made=_BITS),
-    _generator(np.random.RandomState, np.random.RandomState.get_state, np.random.RandomState.set_state),
-    _generator(random.Random, random.Random.getstate, random.Random.setstate),
+    generator_kind(np.random.Generator, numpy_state, set_numpy_state, make=_with_bits),
+    generator_kind(np.random.BitGenerator, numpy_state, set_numpy_state, made=_BITS),
+    generator_kind(np.random.RandomState, np.random.RandomState.get_state, np.random.RandomState.set_state),
+    generator_kind(random.Random, random.Random.getstate, random.Random.setstate),
 )
-"""The random generators of torch, numpy and Python."""
+"""The random generators of numpy and Python."""

@@ -40,14 +40,16 @@ def made(make: Make, *, loaded: bool, hollow: bool = False) -> Parts:
     parameter, then all is made as ever.
     """
     if not loaded:
-        return make()
+        with Zeroed():
+            return make()
     before = torch.get_rng_state()
     with _NoInitialValues():
         parts = make()
     if torch.equal(torch.get_rng_state(), before) and not any(True for _ in kept_tensors(parts.model)):
         return _emptied(parts) if hollow else parts
     torch.set_rng_state(before)
-    return make()
+    with Zeroed():
+        return make()
 
 
 def place(model: nn.Module, device: torch.device) -> None:
@@ -121,6 +123,24 @@ def _emptied(parts: Parts) -> Parts:
     parts.optimizer.state.clear()
     parts.optimizer.state.update(slots)
     return parts
+
+
+class Zeroed(TorchFunctionMode):
+    """Inside it, memory that is left as it is (``torch.empty``) has zeros. Buffers of libraries that nothing
+    ever writes (of lightly's memory bank) would differ in each process."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        made = func(*args, **(kwargs or {}))
+        return made.zero_() if func in _UNWRITTEN else made
+
+
+_UNWRITTEN = (torch.empty, torch.empty_like, torch.empty_strided, Tensor.new_empty)
 
 
 class _NoInitialValues(TorchFunctionMode):

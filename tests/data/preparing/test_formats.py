@@ -305,39 +305,20 @@ def add(path: Path, *members: tarfile.TarInfo) -> Path:
     return path
 
 
-def test_links_in_an_archive_are_the_files_that_they_lead_to(tmp_path: Path, out: str) -> None:
-    shard(tmp_path / "a.tar", {"d/0.bin": b"one", "d/0.cls": b"0", "e/1.bin": b"two", "f": b"no kind"})
-    more = [
-        link("e/1.cls", "../d/0.cls"),
-        link("g/2.bin", "e/1.bin", tarfile.LNKTYPE, size=3),
-        link("g/2.cls", "./../e/1.cls"),
-        link(".hidden.bin", "d/0.bin"),
-    ]
-    manifest = prepare(add(tmp_path / "a.tar", *more), out, partitions=1, seed=0)
-    rows = rows_of(out, manifest, tmp_path)
-    assert sorted(row["bin"] for row in rows) == [b"one", b"two", b"two"]
-
-
 @pytest.mark.parametrize(
     ("member", "message"),
     [
-        (link("1.bin", "gone.bin"), "has the link 1.bin to gone.bin, which is no file in it.*--dereference"),
-        (link("1.bin", "/etc/hostname"), "has the link 1.bin to /etc/hostname, which is no file"),
-        (link("1.bin", "1.bin"), "has the link 1.bin to 1.bin, which is no file"),
-        (link("latest", "d"), "has the link latest to d, which is no file"),
-        (link("1.bin", "d/0.bin/", tarfile.LNKTYPE), None),
+        (link("1.bin", "d/0.bin"), "has the link 1.bin to d/0.bin: .*--dereference --hard-dereference"),
+        (link("1.bin", "d/0.bin", tarfile.LNKTYPE), "has the link 1.bin to d/0.bin"),
         (link("1.bin", "", b"M"), "has 1.bin, of a type 'M' that is no file"),
         (link("d/0.bin", "", tarfile.REGTYPE), "has d/0.bin twice"),
     ],
 )
 def test_an_archive_that_would_lose_rows_is_refused(
-    member: tarfile.TarInfo, message: str | None, tmp_path: Path, out: str
+    member: tarfile.TarInfo, message: str, tmp_path: Path, out: str
 ) -> None:
     shard(tmp_path / "a.tar", {"d/0.bin": b"one"})
     add(tmp_path / "a.tar", link("d", "", tarfile.DIRTYPE), member)
-    if message is None:
-        assert prepare(tmp_path / "a.tar", out, partitions=1, seed=0).train[0].rows == 2
-        return
     with pytest.raises(DataError, match=message):
         prepare(tmp_path / "a.tar", out, partitions=1, seed=0)
 
@@ -378,11 +359,8 @@ def test_json_lines_are_rows(tmp_path: Path, out: str) -> None:
         {"tokens": line["tokens"], "label": "ab".index(str(line["label"])), "meta.w": row / 2}
         for row, line in enumerate(lines)
     ]
-    (tmp_path / "in.jsonl").write_text('{"x": 1}\n{"x": "a"}\n')
-    with pytest.raises(DataError, match=r"'x' .* has numbers, but 'a' in 1 of 2 rows"):
-        prepare(tmp_path / "in.jsonl", out, partitions=1, seed=0)
     (tmp_path / "in.jsonl").write_text('{"x": 1}\n{"x": ')
-    with pytest.raises(DataError, match=r"line 2 of .*in.jsonl is not JSON: Expecting value"):
+    with pytest.raises(DataError, match=r"2 lines of .*in.jsonl from line 1 cannot be read .*JSON"):
         prepare(tmp_path / "in.jsonl", out, partitions=1, seed=0)
 
 

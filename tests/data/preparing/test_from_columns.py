@@ -292,7 +292,7 @@ def test_bad_input_is_refused_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("in.json", b"{}", r"kind .json: choose one of .arrow, .csv, .feather"),
+        ("in.json", b"{}", r"kind .json: choose one of .arrow, .bin, .csv, .feather"),
         ("in.npz", b"not a zip", "cannot read .*in.npz"),
         ("in.npy", b"\x93NUMPY\x01", "cannot read .*in.npy"),
         (

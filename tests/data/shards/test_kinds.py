@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -26,7 +27,8 @@ from support.proxy import BadProxy
 from support.sharded import opened
 
 MADE_BY_OTHERS = Path(__file__).parent / "made_by_others"
-"""Ten rows, each in shards that ``mosaicml-streaming`` 0.13.0 and ``litdata`` 0.2.76 have written."""
+"""Ten rows, each in shards that ``mosaicml-streaming`` 0.13.0 and ``litdata`` 0.2.76 have written, with zstd
+and without."""
 
 
 def row(number: int) -> dict[str, Any]:
@@ -73,6 +75,24 @@ def as_arrays(rows: list[dict[str, Any]]) -> bytes:
     return file.getvalue()
 
 
+def as_one_array(rows: list[dict[str, Any]]) -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.stack([r["x"] for r in rows]))
+    return file.getvalue()
+
+
+def as_hdf5(rows: list[dict[str, Any]]) -> bytes:
+    file = io.BytesIO()
+    with h5py.File(file, "w") as opened_file:
+        for name, kind in (("tokens", np.int64), ("image", np.uint8)):
+            opened_file.create_dataset(name, (len(rows),), dtype=h5py.vlen_dtype(kind))
+        for at, r in enumerate(rows):
+            opened_file["tokens"][at] = r["tokens"]
+            opened_file["image"][at] = np.frombuffer(r["image"], np.uint8)
+        opened_file["x"], opened_file["y"] = [r["x"] for r in rows], [r["y"] for r in rows]
+    return file.getvalue()
+
+
 def as_tar(rows: list[dict[str, Any]]) -> bytes:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as archive:
@@ -96,13 +116,15 @@ WRITERS: Mapping[str, Callable[[list[dict[str, Any]]], bytes]] = {
     "feather": as_feather,
     "arrow": as_arrow_stream,
     "npz": as_arrays,
+    "npy": as_one_array,
+    "h5": as_hdf5,
     "tar": as_tar,
 }
 
 
 def written(url: str, kind: str) -> str:
     """Ten rows in shards below ``url``, and the name that a recipe gives them."""
-    if kind in ("mds", "litdata"):
+    if (MADE_BY_OTHERS / kind).is_dir():
         for file in (MADE_BY_OTHERS / kind).iterdir():
             write(locate(url) / file.name, [file.read_bytes()])
         return url
@@ -123,12 +145,15 @@ def rows_in(url: str, manifest: Manifest, cache: PartitionCache) -> list[dict[st
             }
             found.append(values)
     return sorted(
-        found, key=lambda values: float(np.ravel(values["x"] if "x" in values else values["number"])[0])
+        found,
+        key=lambda values: float(
+            np.ravel(next(values[name] for name in ("x", "number", "image") if name in values))[0]
+        ),
     )
 
 
 @pytest.mark.parametrize("where", ["local", "s3"])
-@pytest.mark.parametrize("kind", [*WRITERS, "mds", "litdata"])
+@pytest.mark.parametrize("kind", [*WRITERS, "mds", "mds_zstd", "litdata", "litdata_zstd"])
 def test_each_kind_has_the_rows_that_were_written(
     kind: str, where: str, s3: BadProxy, tmp_path: Path
 ) -> None:
@@ -137,9 +162,10 @@ def test_each_kind_has_the_rows_that_were_written(
     s3.served.clear()
     found = rows_in(url, manifest, PartitionCache(tmp_path / "cache", make=make_columns))
     assert len(found) == 10
+    assert {column.kind for column in manifest.columns if column.name == "image"} <= {"bytes"}
     for number, values in enumerate(found):
         expected = row(number)
-        assert values.get("cls", values.get("y")) == expected["y"]
+        assert values.get("cls", values.get("y", expected["y"])) == expected["y"]
         for name in ("x", "tokens"):
             if name in values:
                 np.testing.assert_array_equal(values[name], expected[name])
@@ -166,6 +192,30 @@ def test_an_index_of_webdataset_saves_the_counting(s3: BadProxy, tmp_path: Path)
         rows_in(url, manifest, PartitionCache(tmp_path / "cache", make=make_columns))
 
 
+@pytest.mark.parametrize("where", ["local", "s3"])
+def test_pictures_in_folders_of_classes_stay_where_they_are(where: str, s3: BadProxy, tmp_path: Path) -> None:
+    url = "s3://bucket/pictures" if where == "s3" else str(tmp_path / "pictures")
+    for number in range(12):
+        write(locate(url) / f"{'ab'[number % 2]}/{number}.jpg", [bytes([number]) * (number + 1)])
+    s3.reset()
+    dataset, manifest = opened(url, str(tmp_path / "data"), partitions=2, valid=0.25)
+    assert opened(url, str(tmp_path / "data"), partitions=2, valid=0.25)[1] == manifest
+    assert manifest.vocabulary == {"label": ["a", "b"]}
+    assert max(manifest.rows) - min(manifest.rows) <= 1
+    assert sum(manifest.rows) + manifest.valid[0].rows == 12
+    found = rows_in(dataset, manifest, PartitionCache(tmp_path / "cache", make=make_columns))
+    for values in found:
+        number = int(values["image"][0])
+        assert values["image"].tobytes() == bytes([number]) * (number + 1)
+        assert values["label"] == number % 2
+    assert not [request for request in s3.requests if request.method in ("PUT", "POST", "DELETE")]
+
+    for number in range(12):
+        write(locate(url) / f"{'ab'[number % 2]}/{number}.jpg", [bytes([number]) * (number + 2)])
+    with pytest.raises(DataError, match=r"\.jpg is no longer the file of \d+ bytes that was listed"):
+        rows_in(dataset, manifest, PartitionCache(tmp_path / "other", make=make_columns))
+
+
 def words(_numbers: Any) -> list[dict[str, Any]]:
     return [{**row(number), "y": "cat"} for number in range(3)]
 
@@ -182,6 +232,21 @@ def test_class_names_in_tars_are_refused_as_words_are(tmp_path: Path) -> None:
         ("mds", lambda path: path.write_bytes(path.read_bytes()[:-9]), "the shard .* is cut off"),
         ("litdata", lambda path: (path.parent / "index.json").unlink(), "no index.json of litData beside"),
         ("litdata", lambda path: compressed(path.parent / "index.json"), "has rows with compression"),
+        (
+            "litdata_zstd",
+            lambda path: path.write_bytes(path.read_bytes()[:-9]),
+            "cannot read the shard .*bin: .*Truncated",
+        ),
+        (
+            "mds_zstd",
+            lambda path: path.write_bytes(path.read_bytes()[:-9]),
+            "cannot read the shard .*zstd: .*Truncated",
+        ),
+        (
+            "h5",
+            lambda path: path.write_bytes(path.read_bytes()[:700]),
+            "cannot read the shard .*h5: .*truncated",
+        ),
         ("tar", lambda path: path.write_bytes(path.read_bytes()[:700]), "the archive .* is cut off"),
         ("npz", lambda path: path.write_bytes(b"nothing"), "cannot read the shard .*npz"),
         ("csv", lambda path: path.write_bytes(b""), "cannot read the shard .*csv"),
@@ -191,7 +256,7 @@ def test_what_cannot_be_read_is_named(
     kind: str, change: Callable[[Path], Any], message: str, tmp_path: Path
 ) -> None:
     shards = written(str(tmp_path / "shards"), kind)
-    suffix = {"litdata": "bin"}.get(kind, kind)
+    suffix = {"litdata": "bin", "litdata_zstd": "bin", "mds_zstd": "zstd"}.get(kind, kind)
     for path in (tmp_path / "shards").glob(f"*.{suffix}"):
         change(path)
         break

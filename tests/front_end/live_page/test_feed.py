@@ -17,8 +17,7 @@ from cerebro_elastic.front_end.live_page import feeds as module
 from cerebro_elastic.front_end.live_page.feeds import Feed, Places
 from cerebro_elastic.reporting.page.board import Board
 from cerebro_elastic.store.ledger.journal import Journal
-
-DEADLINE = 60.0
+from support.waiting import SOON
 
 
 def test_the_first_look_shows_what_is_read_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +38,7 @@ def test_the_first_look_shows_what_is_read_so_far(tmp_path: Path, monkeypatch: p
     configs = (ConfigCreated(2 + i, Config(f"c{i}", {"lr": 0.1})) for i in range(5))
     Journal(folder / "history.jsonl").append([RunOpened(1, plan), *configs])
     with closing(Feed(Places(tmp_path).find("long"))) as feed:
-        until = time.monotonic() + DEADLINE
+        until = time.monotonic() + SOON
         while not any(key == "connection" and value["state"] == "record" for _, key, value in written):
             assert time.monotonic() < until, written
             time.sleep(0.01)

@@ -27,6 +27,7 @@ from cerebro_elastic.front_end.live_page.access import kept_token
 from cerebro_elastic.front_end.live_page.feeds import Places
 from cerebro_elastic.store.ledger.journal import Journal
 from support.ui_server import HOSTILE, TOKEN, LiveRun, Page, served
+from support.waiting import SOON
 
 
 @contextmanager
@@ -210,7 +211,7 @@ def test_tables_and_curves_for_programs(
     rows.write_text('{"step": 5, "loss": 0.5}\n{"step": 9, "epoch": 1, "loss": 0.25, "acc": NaN}\n')
     run.visit("c0001", 0.5, log=str(rows))
     run.visit("c0001", 0.5, log=str(tmp_path / "gone.jsonl"))
-    url, until = f"{page.origin}/run/{run.name}", time.monotonic() + 60
+    url, until = f"{page.origin}/run/{run.name}", time.monotonic() + SOON
     while (answer := client.get(f"{url}/leaderboard.csv")).status_code == 409:
         assert answer.json() == {"problem": "the run's record is being read"}
         assert time.monotonic() < until

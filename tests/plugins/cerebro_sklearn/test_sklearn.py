@@ -16,13 +16,13 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cerebro_elastic.extending.errors import CheckpointError, TaskError
-from cerebro_elastic.extending.tasks import ObjectDecoder, ObjectEncoder, TaskState
+from cerebro_elastic.extending.errors import TaskError
+from cerebro_elastic.extending.tasks import TaskState
 from cerebro_elastic.testing.task_contract import ROWS, Epoch, TaskContract
 from cerebro_elastic.training.generators import generators
 from cerebro_sklearn.boosting import BoostingTask
 from cerebro_sklearn.section import BoostingSection, SklearnSection
-from cerebro_sklearn.task import LIBRARIES, SklearnTask, fitted_arrays
+from cerebro_sklearn.task import SklearnTask, fitted_arrays, objects_of
 
 HERE = Path(__file__).parent
 
@@ -80,7 +80,12 @@ class EstimatorContract(TaskContract):
         return SklearnTask(SklearnSection(estimator=name, classes=self.classes), HERE)
 
     def trained(self, state: TaskState) -> Mapping[str, Any]:
-        return fitted_arrays(ObjectDecoder(__name__, LIBRARIES).value(state["estimator"]))
+        return fitted_arrays(self.estimator(state))
+
+    def estimator(self, state: TaskState) -> Any:
+        made = copy.deepcopy(self.make_estimator(alpha=0.01))
+        objects_of(made).restore(state)
+        return made
 
     def sequential(self, epochs: Sequence[Epoch]) -> Mapping[str, Any]:
         generators.seed_all(self.seed)
@@ -195,7 +200,7 @@ def test_a_child_goes_on_with_its_own_hyper_parameters() -> None:
     contract = TestPipeline()
     (parent,) = contract.trained_units(1)
     job = contract.job(1, parent.state, hparams={"alpha": 0.5}, inherits={"alpha": 0.01})
-    child = ObjectDecoder(__name__, LIBRARIES).value(contract.task().train(job).state["estimator"])
+    child = contract.estimator(contract.task().train(job).state)
     assert child.steps[1][1].alpha == 0.5
     assert child.steps[1][1].t_ == 1 + ROWS[1] + ROWS[0], "the parent's steps count"
 
@@ -217,26 +222,3 @@ def test_an_estimator_that_cannot_learn_batch_by_batch_is_refused(
 ) -> None:
     with pytest.raises(TaskError, match=message):
         SklearnTask(SklearnSection(**section), HERE).check({})
-
-
-@pytest.mark.parametrize("name", ["os:system", "builtins:eval", "numpy:load", "sklearn.datasets:load_files"])
-def test_a_state_calls_nothing_but_constructors_of_estimators(name: str) -> None:
-    tree = {"object": [0, "made", name, ("anything",), None]}
-    with pytest.raises(CheckpointError, match="not made again"):
-        ObjectDecoder("users", LIBRARIES).value(tree)
-
-
-class Held:
-    def method(self) -> None: ...
-
-
-@pytest.mark.parametrize("function", [lambda x: x, Held().method])
-def test_a_function_that_its_name_does_not_find_again_is_refused(function: Any) -> None:
-    with pytest.raises(TaskError, match=r"value\[0\] is .* not found by this name"):
-        ObjectEncoder().tree([function])
-
-
-def test_arrays_that_are_the_same_stay_the_same() -> None:
-    shared = np.arange(3.0)
-    first, second = ObjectDecoder("users", LIBRARIES).value(ObjectEncoder().tree([shared, shared]))
-    assert first is second

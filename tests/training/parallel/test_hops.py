@@ -1,4 +1,4 @@
-"""Hops between any two parallelisms: what arrives is what left, bit for bit, and training goes on as if it
+"""Hops between two parallelisms: what arrives is what left, bit for bit, and training goes on as if it
 had never stopped."""
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ KINDS: dict[str, tuple[str, dict[str, Any], int]] = {
     "pipeline": ("pipeline", {"microbatches": 1}, 2),  # more would count the buffer more often
 }
 NAMES = list(KINDS)
-HOPS = [
-    *((here, there, "adamw") for here in NAMES for there in NAMES),
-    *((name, name, "sgd") for name in NAMES),
-    *((name, NAMES[(number + 1) % len(NAMES)], "sgd") for number, name in enumerate(NAMES)),
-]
-"""All pairs with AdamW. A parallelism knows nothing of the one before or after it: that each writes and reads
-the fewer slots of SGD needs no more pairs."""
+RING = [(name, NAMES[(number + 1) % len(NAMES)]) for number, name in enumerate(NAMES)]
+PAIRS = {
+    *((name, name) for name in NAMES),
+    *(pair for name in NAMES for pair in ((name, "single"), ("single", name))),
+    *RING,
+}
+HOPS = [*((*pair, "adamw") for pair in sorted(PAIRS)), *((*pair, "sgd") for pair in RING)]
+"""A parallelism knows nothing of the one before or after it: so each writes for itself, for one rank and for
+one other, and reads from them."""
 FIRST, SECOND, WHOLE = range(3), range(3, 6), range(6)
 RELATIVE = 1e-6
 

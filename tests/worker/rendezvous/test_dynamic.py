@@ -27,8 +27,7 @@ from cerebro_elastic.worker.rendezvous.dynamic import EtcdBackend, EtcdTorchStor
 from support.clocks import HandClock
 from support.etcd_cluster import EtcdCluster
 from support.memory_store import MemoryStore
-
-SOON = 60.0
+from support.waiting import SOON
 
 
 class Deaf(MemoryStore):
@@ -239,7 +238,8 @@ class Job:
     def start(self) -> subprocess.Popen[bytes]:
         script = self.folder / "worker.py"
         script.write_text(WORKER)
-        conf = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
+        # One that is silent for 10 s is lost: on a busy machine some are for 3.
+        conf = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=10"
         command = [
             *(sys.executable, "-m", "torch.distributed.run", "--nnodes=1:4", "--max-restarts=9"),
             *("--rdzv-backend=etcd-v3", f"--rdzv-endpoint={self.endpoint}", f"--rdzv-id={self.name}"),
@@ -261,7 +261,7 @@ class Job:
         """Wait until they are one group."""
         size = len(agents)
         wanted = [f"{rank} {size}" for rank in range(size)]
-        deadline = time.monotonic() + 2 * SOON
+        deadline = time.monotonic() + SOON
         while (worlds := self.worlds(agents)) != wanted:
             log = self.folder / "log"
             assert time.monotonic() < deadline, f"{worlds} instead of {wanted}:\n{log.read_text()[-3000:]}"

@@ -25,9 +25,8 @@ from cerebro_elastic.worker.rendezvous.registration import Registration
 from support.clocks import HandClock
 from support.ledger import Ledger
 from support.memory_store import MemoryStore
-from support.waiting import wait_for
+from support.waiting import SOON, wait_for
 
-SOON = 60.0
 LIMIT = 60.0
 
 RANK = """

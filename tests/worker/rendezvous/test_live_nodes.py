@@ -32,10 +32,9 @@ from support.agents import Agents
 from support.ledger import Ledger
 from support.prepared import prepare
 from support.processes import ranks_of
-from support.waiting import wait_for
+from support.waiting import SOON, wait_for
 
 pytestmark = pytest.mark.cluster
-DEADLINE = 60.0
 Agent = forkserver.Process
 TTL = 1.0
 
@@ -142,7 +141,7 @@ class Stage(Agents):
         events: list[Event] = []
         with self.ledger.events(start) as stream:
             while not events or events[-1].revision < until:
-                events += stream.next(DEADLINE)
+                events += stream.next(SOON)
         return events
 
 
@@ -170,7 +169,7 @@ def test_a_node_leaves_on_every_kind_of_request(stage: Stage) -> None:
     by_hand, by_rank = stage.start("by-hand", ranks=2), stage.start("by-rank")
     for name in ("node", "by-hand", "by-rank"):
         stage.ready(name)
-    assert early.wait(DEADLINE) != 0
+    assert early.wait(SOON) != 0
     assert stage.ledger.node("early") is None
     assert not stage.said("early", "ready")
 
@@ -179,7 +178,7 @@ def test_a_node_leaves_on_every_kind_of_request(stage: Stage) -> None:
     for _ in range(3):  # to the rank as well, as Slurm does
         os.kill(rank_of(node), signal.SIGTERM)
     node.send_signal(signal.SIGTERM)
-    assert node.wait(DEADLINE) != 0, "as torchrun has it"
+    assert node.wait(SOON) != 0, "as torchrun has it"
     history = stage.history(attempt.token + 1, stage.ledger.revision())
     draining, committed = (e for e in history if isinstance(e, NodeDraining | UnitCommitted))
     assert isinstance(draining, NodeDraining)
@@ -194,13 +193,13 @@ def test_a_node_leaves_on_every_kind_of_request(stage: Stage) -> None:
     assert rest.skip == committed.visit.batches
     wait_for(lambda: stage.began("by-hand", rest), "the rest to begin")
     assert stage.ledger.drain("by-hand", 600.0)
-    assert by_hand.wait(DEADLINE) == 0, "it need not be started anew"
+    assert by_hand.wait(SOON) == 0, "it need not be started anew"
     visits = stage.ledger.visits()
     assert [visit.whole for visit in visits] == [False, True]
     assert sum(visit.batches for visit in visits) == BATCHES
 
     os.kill(rank_of(by_rank), signal.SIGTERM)
-    assert by_rank.wait(DEADLINE) == 0
+    assert by_rank.wait(SOON) == 0
     assert stage.ledger.state().nodes == {}
     for name in ("node", "by-hand", "by-rank"):
         assert stage.said(name, "left"), stage.log(name)
@@ -277,7 +276,7 @@ def test_a_name_belongs_to_one_living_node(stage: Stage) -> None:
     wait_for(lambda: stage.ledger.node("node"), "the registration")
     before = stage.registered("node")
     second = stage.start("node")
-    assert second.wait(DEADLINE) != 0
+    assert second.wait(SOON) != 0
     assert "give this one another name" in (stage.folder / "node.log").read_text()
     assert stage.registered("node").registration == before.registration
     first.send_signal(signal.SIGKILL)

@@ -11,6 +11,7 @@ import pytest
 
 from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.worker.rendezvous.heartbeats import parse_dump, take_rank_failure
+from support.waiting import SOON
 
 DYING = """
 import sys, threading, time, ctypes
@@ -82,7 +83,10 @@ with open(sys.argv[1], "w") as dump:
 )
 def test_a_failure_has_its_place(tmp_path: Path, how: str, kind: FailureKind, pattern: str) -> None:
     dead = subprocess.run(
-        [sys.executable, "-c", DYING, str(tmp_path / "0"), how], timeout=30, capture_output=True, check=False
+        [sys.executable, "-c", DYING, str(tmp_path / "0"), how],
+        timeout=SOON,
+        capture_output=True,
+        check=False,
     )
     assert (dead.returncode == 0) == (how == "not at all"), dead.stderr
     found, story, attempt = take_rank_failure(tmp_path)

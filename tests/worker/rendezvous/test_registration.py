@@ -22,9 +22,8 @@ from cerebro_elastic.worker.rendezvous.registration import Registration
 from support.clocks import HandClock
 from support.ledger import Leader, Ledger
 from support.memory_store import MemoryStore
-from support.waiting import wait_for
+from support.waiting import SOON, wait_for
 
-SOON = 60.0
 GONE = RankFailure(FailureKind.CRASH, "gone")
 
 

@@ -6,6 +6,7 @@ import { base, body, live, summary } from "./model.js";
 
 const token = document.querySelector('meta[name="cerebro-token"]')?.content;
 const NAME = "cerebro-name";
+
 // Why nothing can be asked of the run; null if something can.
 export function neverLive() {
   if (body.readOnly) return "this page is read-only";
@@ -46,10 +47,22 @@ export function say(text) {
 
 const UNRECORDED = ["drain", "export"]; // the record names nobody for these
 
+// Where a browser refuses storage to another site's frame (a notebook's at localhost), the name lasts as long as the page.
+function storedName() {
+  try { return localStorage.getItem(NAME); } catch { return null; }
+}
+
+let person = storedName() ?? body.person;
+
+function rememberName(name) {
+  person = name;
+  try { localStorage.setItem(NAME, name); } catch { /* refused */ }
+}
+
 function nameField(action) {
   if (UNRECORDED.includes(action)) return "";
   if (body.known) return h("p", { class: "soft" }, `The record will name ${body.person}.`);
-  return h("label", {}, "Your name, for the record ", h("input", { name: "by", maxlength: 80, autocomplete: "name", value: localStorage.getItem(NAME) ?? body.person, placeholder: "nobody" }));
+  return h("label", {}, "Your name, for the record ", h("input", { name: "by", maxlength: 80, autocomplete: "name", value: person, placeholder: "nobody" }));
 }
 
 // Ask before something is done: the sentences say what will happen.
@@ -63,7 +76,7 @@ export function confirm(action, title, sentences, fields, label, values) {
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const by = form.elements.by?.value ?? "";
-    if (form.elements.by) localStorage.setItem(NAME, by);
+    if (form.elements.by) rememberName(by);
     const button = form.querySelector(".main");
     button.disabled = true;
     problem.hidden = true;

@@ -1,26 +1,20 @@
 """Modules whose training depends on their state, kept in all the ways that Python offers."""
-# ruff: noqa: ARG001, ARG002, C417 - hooks have the parameters that Lightning and torch give them
+# ruff: noqa: ARG001, ARG002 - hooks have the parameters that Lightning and torch give them
 
 from __future__ import annotations
 
 import argparse
-import array
 import collections
-import contextvars
-import ctypes
 import datetime
 import enum
 import fractions
 import functools
-import io
-import itertools
 import logging
 import multiprocessing as mp
 import queue
 import random
 import threading
 import types
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -30,7 +24,6 @@ import numpy as np
 import torch
 from lightning_zoo import Net
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 
@@ -71,34 +64,6 @@ class HookWithDict(Keeping):
         return self.features["calls"] + float(self.features["last"].mean())
 
 
-class HookBeforeDict(HookWithDict):
-    """The closure alone has it; the attribute comes in the first batch."""
-
-    def keep(self) -> None:
-        features = {"calls": 0.0}
-
-        def hook(module: nn.Module, args: Any, output: Tensor) -> None:
-            features["last"] = output.detach()
-            features["calls"] += 1
-
-        self.ask = lambda: features
-        self.net[0].register_forward_hook(hook)
-
-    def remember(self, batch: Any) -> float:
-        self.features = self.ask()
-        return super().remember(batch)
-
-
-class ReplacedDict(HookWithDict):
-    """The attribute becomes another dict, while the hook goes on with the first."""
-
-    def remember(self, batch: Any) -> float:
-        if self.features["calls"] == 3:
-            self.first, self.features = self.features, {"calls": 100.0, "last": torch.ones(1)}
-        calls = getattr(self, "first", self.features)["calls"]
-        return super().remember(batch) + calls
-
-
 class SwappedDicts(Keeping):
     def keep(self) -> None:
         self.one: dict[str, int] = {"n": 0}
@@ -124,24 +89,11 @@ class SharedList(Keeping):
         return sum(self.net[2].seen) + len(self.net[2].seen)
 
 
-class ViewOfWeight(Keeping):
-    def keep(self) -> None:
-        self.row = self.net[0].weight.detach()[1]
-        self.register_buffer("counts", torch.zeros(4))
-        self.second = self.counts[1:3]
-
-    def remember(self, batch: Any) -> float:
-        self.counts += 1
-        self.second *= 2
-        if not hasattr(self, "later"):
-            self.later = self.net[2].weight.data.view(-1)[3:5]
-        return float(self.row.sum() + self.later.sum() + self.second.sum())
-
-
 class WritesThroughViews(Keeping):
     """Training uses the values that it writes to a view."""
 
     def keep(self) -> None:
+        self.row = self.net[0].weight.detach()[1]
         self.buffer = torch.zeros(8)
         self.numbers = np.zeros(6)
         self.same = torch.from_numpy(self.numbers)
@@ -154,7 +106,7 @@ class WritesThroughViews(Keeping):
         self.upper += 1
         self.tail += 1
         self.bias *= 0.9
-        return float(self.buffer.sum() + self.same.sum())
+        return float(self.buffer.sum() + self.same.sum() + self.row.sum())
 
 
 class HiddenBuffer(Keeping):
@@ -168,13 +120,6 @@ class HiddenBuffer(Keeping):
     def remember(self, batch: Any) -> float:
         self.add()
         return float(self.hidden)
-
-
-class OptimizerAttributes(Keeping):
-    def remember(self, batch: Any) -> float:
-        optimizer: Any = self.trainer.optimizers[0]
-        optimizer.calls = getattr(optimizer, "calls", 0) + 1
-        return optimizer.calls
 
 
 class OptimizerSlots(Keeping):
@@ -308,58 +253,6 @@ class Defaults(Keeping):
         return counted["n"]
 
 
-class Slotted:
-    __slots__ = ("__total", "last")
-
-    def __init__(self) -> None:
-        self.__total = 0.0
-        self.last: Any = None
-
-    def add(self, value: float) -> float:
-        self.__total += value
-        self.last = torch.tensor(value)
-        return self.__total
-
-
-class Mixed(Slotted):
-    """Slots and a dict."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weights = np.zeros(2)
-        self.function = print
-
-    def add(self, value: float) -> float:
-        self.weights += value
-        return super().add(value) + float(self.weights[0])
-
-
-class Objects(Keeping):
-    def keep(self) -> None:
-        self.slotted, self.mixed = Slotted(), Mixed()
-
-    def remember(self, batch: Any) -> float:
-        value = float(batch[0].mean())
-        return self.slotted.add(value) + self.mixed.add(value)
-
-
-class Iterators(Keeping):
-    def keep(self) -> None:
-        self.cycle = itertools.cycle([0.5, 1.0, 2.5, 0.25])
-        self.count = itertools.count(2, 3)
-        self.list = iter(list(range(1000)))
-        self.range = iter(range(1000))
-        self.pairs = zip(range(100), "ab" * 50, strict=True)
-        self.chain = itertools.chain([1, 2], itertools.repeat(4))
-        self.mapped = map(lambda value: value * 2, itertools.count())
-        self.numbered = enumerate(self.list)
-        self.slice = itertools.islice(itertools.count(), 5, None)
-
-    def remember(self, batch: Any) -> float:
-        iterators = (self.cycle, self.count, self.range, self.chain, self.mapped, self.slice)
-        return sum(map(next, iterators)) + next(self.pairs)[0] + next(self.numbered)[1]
-
-
 @dataclass
 class Record:
     """What is made anew in each batch."""
@@ -415,19 +308,6 @@ class MadeInTraining(Keeping):
         )
 
 
-class Rotating(Keeping):
-    """A list of objects that are also attributes, in another order each time."""
-
-    def keep(self) -> None:
-        self.first, self.second, self.third = Record(1.0), Record(2.0), Record(3.0)
-        self.order = [self.first, self.second, self.third]
-
-    def remember(self, batch: Any) -> float:
-        self.order.append(self.order.pop(0))
-        self.order[0].value += 1
-        return self.first.value + 10 * self.second.value + 100 * self.third.value
-
-
 class References(Keeping):
     """To layers, parameters and what belongs to the trainer."""
 
@@ -445,37 +325,6 @@ class References(Keeping):
         return (
             self.steps + float(sum(map(torch.sum, self.averages.values()))) + float(self.current.bias.sum())
         )
-
-
-class Buffers(Keeping):
-    """Of the standard library."""
-
-    def keep(self) -> None:
-        self.bytes = bytearray(4)
-        self.array = array.array("d", [0.0])
-        self.file = io.BytesIO()
-        self.text = io.StringIO()
-
-    def remember(self, batch: Any) -> float:
-        self.bytes[1] += 1
-        self.array[0] += 0.5
-        self.file.write(b"x")
-        self.text.write("yy")
-        return self.bytes[1] + self.array[0] + self.file.tell() + len(self.text.getvalue())
-
-
-class Weak(Keeping):
-    """As descriptors keep something for each of their owners."""
-
-    def keep(self) -> None:
-        self.calls: Any = weakref.WeakKeyDictionary({self.net[0]: 0})
-        self.queue: Any = queue.PriorityQueue()
-
-    def remember(self, batch: Any) -> float:
-        self.calls[self.net[0]] += 1
-        self.calls[self.net[2]] = self.calls.get(self.net[2], 10) + 1
-        self.queue.put((-self.calls[self.net[0]], "x"))
-        return sum(self.calls.values()) + self.queue.queue[0][0]
 
 
 class Group(Keeping):
@@ -567,20 +416,6 @@ class ReplacedFunction(Keeping):
         return self.function()
 
 
-class MadeByLibrary(Keeping):
-    """Objects that a library makes at its first batch."""
-
-    def keep(self) -> None:
-        self.normal, self.keys = None, None
-
-    def remember(self, batch: Any) -> float:
-        if self.normal is None:
-            self.normal = torch.distributions.Normal(batch[0].mean(), 1.0)
-            self.keys = nn.modules.module._IncompatibleKeys([1.0], [])
-        self.keys.missing_keys.append(2.0)
-        return float(self.normal.loc) + sum(self.keys.missing_keys)
-
-
 class CountsInConstructor(Keeping):
     made: ClassVar[int] = 0
 
@@ -610,30 +445,15 @@ class Table(Keeping):
         return float(self.table["n"].sum())
 
 
-class Holders(Keeping):
-    """Objects that keep one value each."""
+class ForeignObject(Keeping):
+    """An object of C that changes inside."""
 
     def keep(self) -> None:
-        self.shared, self.row = mp.Value("d", 0.0), mp.Array("i", 4)
-        self.event, self.local = threading.Event(), threading.local()
-        self.local.steps = 0
-        self.variable = contextvars.ContextVar("steps", default=0)
-        self.number, self.view = ctypes.c_double(0), memoryview(bytearray(4))
-        self.seen: list[int] = []
-        self.push, self.reading = self.seen.append, types.MappingProxyType({"seen": self.seen})
+        self.shared = mp.Value("d", 0.0)
 
     def remember(self, batch: Any) -> float:
         self.shared.value += 1
-        self.row[1] += 2
-        self.local.steps += 1
-        self.variable.set(self.variable.get() + 1)
-        self.number.value += 0.5
-        self.view[2] += 1
-        self.push(self.view[2])
-        if self.local.steps == 3:
-            self.event.set()
-        kept = self.shared.value + sum(self.row) + self.local.steps + self.variable.get() + self.number.value
-        return kept + len(self.seen) + self.event.is_set() + sum(self.reading["seen"])
+        return float(self.shared.value)
 
 
 class Forgetful:
@@ -740,8 +560,3 @@ class HookOfParameterLater(Keeping):
     def remember(self, batch: Any) -> float:
         self.net[0].weight.register_hook(lambda grad: grad * 0.5)
         return 1.0
-
-
-def hidden(x: Tensor) -> Tensor:
-    """Not used by training."""
-    return F.relu(x)

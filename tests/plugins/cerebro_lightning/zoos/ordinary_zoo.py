@@ -52,38 +52,6 @@ class LazyConv(Net):
         self.net(torch.zeros(2, 6))
 
 
-class LazyDry(Net):
-    def body(self, width: int) -> nn.Module:
-        net = nn.Sequential(nn.LazyLinear(width), nn.ReLU(), nn.LazyLinear(3))
-        net(torch.zeros(2, 6))
-        return net
-
-
-class OwnLazy(nn.modules.lazy.LazyModuleMixin, nn.Module):
-    """A user's own, with a buffer, which stays what it is."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.UninitializedParameter()
-        self.register_buffer("mean", nn.UninitializedBuffer())
-
-    def initialize_parameters(self, x: Tensor) -> None:
-        if self.has_uninitialized_params():
-            with torch.no_grad():
-                self.scale.materialize((x.shape[1],))
-                self.mean.materialize((x.shape[1],))
-                self.scale.fill_(1.0)
-                self.mean.copy_(x.mean(0))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (x - self.mean) * self.scale
-
-
-class LazyOwn(Net):
-    def body(self, width: int) -> nn.Module:
-        return nn.Sequential(OwnLazy(), nn.Linear(6, 3))
-
-
 class Buffers(Net):
     """Buffers that are none at first, grow, shrink, change their type, come and go."""
 
@@ -162,18 +130,6 @@ class Sparse(L.LightningModule):
     def configure_optimizers(self) -> Any:
         tables = [*self.table.parameters(), *self.other.parameters()]
         return [torch.optim.SparseAdam(tables, lr=0.05), torch.optim.SGD(self.head.parameters(), lr=0.1)]
-
-
-class SparseAutomatic(Net):
-    def body(self, width: int) -> nn.Module:
-        self.table = nn.Embedding(3, 3, sparse=True)
-        return super().body(width)
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        return super().training_step(batch, batch_idx) + self.table(batch[1]).square().mean()
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=self.lr)
 
 
 class OddOptimizer(torch.optim.Optimizer):
@@ -454,23 +410,6 @@ class Normed(Net):
         return nn.Sequential(first, nn.ReLU(), second, third, fourth, fifth)
 
 
-class Doubled(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x * 2
-
-
-class ParametrizedLater(Net):
-    def on_train_epoch_start(self) -> None:
-        if self.current_epoch == 1:
-            parametrize.register_parametrization(self.net[0], "weight", Doubled())
-
-
-class NormedLater(Net):
-    def on_train_epoch_start(self) -> None:
-        if self.current_epoch == 1:
-            nn.utils.spectral_norm(self.net[0])
-
-
 class Quantized(Net):
     """Quantization-aware: observers whose buffers grow with what they see."""
 
@@ -703,28 +642,6 @@ class OtherOptimizer(Net):
             self.trainer.strategy.setup_optimizers(self.trainer)
 
 
-class Widened(Net):
-    """Another precision on the way, for weights and slots, and other strides."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("turned", torch.zeros(2, 3))
-
-    def on_train_epoch_start(self) -> None:
-        if self.current_epoch == 1:
-            self.net.double()
-            self.turned = torch.randn(3, 2).double().t()
-            for slots in self.trainer.optimizers[0].state.values():
-                slots.update({name: value.double() for name, value in slots.items()})
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        loss = super().training_step((batch[0].to(self.net[0].weight.dtype), batch[1]), batch_idx)
-        return loss * (1 + (self.turned @ self.turned.t()).sum() * 0.01)
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        super().validation_step((batch[0].to(self.net[0].weight.dtype), batch[1]), batch_idx)
-
-
 class Together(torch.optim.Optimizer):
     """Two optimizers as one."""
 
@@ -749,31 +666,35 @@ class Combined(Net):
         return Together(self.parameters())
 
 
-class FewerGroups(Net):
-    """A group less, and a parameter."""
-
-    def body(self, width: int) -> nn.Module:
-        self.factor = nn.Parameter(torch.ones(3))
-        return super().body(width)
-
-    def configure_optimizers(self) -> Any:
-        groups = [{"params": self.net[0].parameters()}, {"params": [*self.net[2].parameters(), self.factor]}]
-        return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
-
-    def on_train_epoch_end(self) -> None:
-        if self.current_epoch == 0:
-            optimizer, factor = self.trainer.optimizers[0], self.factor
-            optimizer.param_groups.pop(0)
-            optimizer.param_groups[0]["params"] = list(self.net[2].parameters())
-            optimizer.state.pop(factor)
-            del self.factor
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        loss = super().training_step(batch, batch_idx)
-        return loss * self.factor.mean() if hasattr(self, "factor") else loss
-
-
 class Hooked(Net):
     def on_train_epoch_start(self) -> None:
         if self.current_epoch == 1:
             self.net[0].register_forward_hook(lambda *_: None)
+
+
+class Widened(Net):
+    """Another precision on the way."""
+
+    def on_train_epoch_end(self) -> None:
+        self.net.double()
+
+
+class Doubled(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2
+
+
+class ParametrizedLater(Net):
+    def on_train_epoch_end(self) -> None:
+        parametrize.register_parametrization(self.net[0], "weight", Doubled())
+
+
+class LosesParameter(Net):
+    def on_train_epoch_end(self) -> None:
+        self.net[2].bias = None
+        self.trainer.optimizers[0].param_groups[0]["params"].pop()
+
+
+class LosesLayer(Net):
+    def on_train_epoch_end(self) -> None:
+        del self.net[1]

@@ -2,13 +2,16 @@
 
 Both begin with the number of rows and where each row begins, as uint32. A row has the sizes of those of its
 values whose size varies, as uint32, and behind them all values. MDS says the columns in each shard, litData
-in the ``index.json`` beside them. What needs their own code to be read (pickles, compressed rows) is refused.
+in the ``index.json`` beside them. Both may be compressed by zstd. What needs their own code to be read
+(pickles, rows that are compressed one by one) is refused.
 """
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -16,16 +19,21 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.preparing.arrow_tables import Wanted, is_wanted
-from cerebro_elastic.data.preparing.sources import as_column
-from cerebro_elastic.data.preparing.tables import suffix_of
+from cerebro_elastic.data.kinds.indices import index_beside
+from cerebro_elastic.data.kinds.kind import Facts, Wanted, is_wanted, suffix_of
+from cerebro_elastic.data.kinds.values import as_column
 from cerebro_elastic.data.ragged import Columns, Varying, encoded
-from cerebro_elastic.data.shards.indices import index_beside
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.system.files import Place, open_read
 
-PACKED = (".mds", ".bin")
-"""The suffixes of MDS, and of litData's chunks."""
+PACKED = (".mds", ".zstd", ".bin")
+"""The suffixes of MDS, of compressed MDS, and of litData's chunks."""
+_FRAMED = b"LDFZ01\0\0"
+"""What a chunk of litData begins with whose rows lie in frames of zstd."""
+_FRAMES_FROM = 24
+"""The bytes before the offsets of its rows, and of the entry of each frame behind these."""
+_ZSTD = b"\x28\xb5\x2f\xfd"
+"""What a file of zstd begins with. As a number of rows it would be four billion."""
 
 Parse: TypeAlias = Callable[[bytes], Any]
 
@@ -54,28 +62,63 @@ class _Packed:
     """The bytes of a value; ``None`` if they vary."""
 
 
-def count_packed(place: Place) -> int:
-    """The rows of the shard at ``place``."""
+def look_at_packed(place: Place, _wanted: Wanted) -> Facts:
+    """The number of rows, by the first bytes of the shard."""
     with open_read(place) as file:
-        return _count(file.read(4) or b"", place)
+        head = file.read(_FRAMES_FROM) or b""
+    if head.startswith(_FRAMED):
+        return Facts(int.from_bytes(head[12:16], "little"))
+    with _opened(place) as (opened, _):
+        return Facts(_count(opened.read(4), place))
 
 
-def read_packed(place: Place, wanted: Wanted, most: int | None) -> Columns:
+def read_packed(place: Place, wanted: Wanted, most: int | None, _schema: object = None) -> Iterator[Columns]:
     """The columns of the shard at ``place``; of no more than its first ``most`` rows. Raises ``DataError`` if
     it is cut off, or has values that cannot be read without the code that wrote them."""
-    with open_read(place) as file:
+    with _opened(place) as (file, inflated):
         rows = _count(_exactly(file, 4, place), place)
         offsets = np.frombuffer(_exactly(file, 4 * (rows + 1), place), "<u4").astype(np.int64)
         rows = rows if most is None else min(rows, most)
         begin = 4 * (len(offsets) + 1)
         content = _exactly(file, int(offsets[rows]) - begin, place)
-    columns = _columns(place, content[: int(offsets[0]) - begin])
+    columns = _columns(place, content[: int(offsets[0]) - begin], inflated)
     values = _values(memoryview(content), (offsets[: rows + 1] - begin).tolist(), columns)
-    return {
+    yield {
         column.name: _column(column, values[at], place)
         for at, column in enumerate(columns)
         if is_wanted(column.name, wanted)
     }
+
+
+@contextmanager
+def _opened(place: Place) -> Iterator[tuple[Any, bool]]:
+    """The shard without its compression, and whether it had any."""
+    with open_read(place) as file:
+        head = file.read(len(_FRAMED)) or b""
+        file.seek(0)
+        if head == _FRAMED:
+            yield _unframed(file.readall()), True
+        elif head.startswith(_ZSTD):
+            with _inflated(file) as inflated:
+                yield inflated, True
+        else:
+            yield file, False
+
+
+def _unframed(content: bytes) -> io.BytesIO:
+    """litData's frames of rows, as a chunk without compression has the rows."""
+    rows, frames = np.frombuffer(content, "<u4", 3, 12)[[0, 2]].tolist()
+    offsets = np.frombuffer(content, "<u4", rows + 1, _FRAMES_FROM)
+    start = _FRAMES_FROM + offsets.nbytes + _FRAMES_FROM * frames
+    with _inflated(io.BytesIO(content[start:])) as inflated:
+        head = np.array([rows, *(offsets + 4 * (rows + 2))], "<u4")
+        return io.BytesIO(head.tobytes() + inflated.read())
+
+
+def _inflated(file: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
 
 
 def _count(head: bytes, place: Place) -> int:
@@ -110,9 +153,9 @@ def _values(content: memoryview, offsets: Sequence[int], columns: Sequence[_Pack
     return values
 
 
-def _columns(place: Place, head: bytes) -> list[_Packed]:
-    """The shard's columns; ``head`` is what an MDS shard has before its rows."""
-    if suffix_of(str(place)) == ".mds":
+def _columns(place: Place, head: bytes, inflated: bool) -> list[_Packed]:
+    """The columns of the shard, which was ``inflated`` or not; ``head`` is what MDS has before its rows."""
+    if suffix_of(str(place)) != ".bin":
         config = json.loads(head)
         return [
             _Packed(*column)
@@ -123,7 +166,7 @@ def _columns(place: Place, head: bytes) -> list[_Packed]:
     config = index_beside(place).get("config")
     if config is None:
         raise DataError(f"there is no index.json of litData beside {place}: copy it there, too")
-    for key in ("compression", "encryption"):
+    for key in ("encryption",) if inflated else ("compression", "encryption"):
         if config.get(key):
             raise DataError(
                 f"{place} has rows with {key} ({config[key]}): write it without, or use `dataset`"

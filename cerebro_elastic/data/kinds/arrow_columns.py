@@ -1,78 +1,47 @@
-"""Tables of pyarrow: a file's table, what several have in common, and their arrays as columns."""
+"""Record batches of pyarrow: what several tables have in common, and their arrays as columns."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.data.kinds.kind import Facts, Wanted, is_wanted
 from cerebro_elastic.data.ragged import Ragged, offsets_of
 from cerebro_elastic.errors import DataError, brief
 
-Wanted: TypeAlias = Collection[str] | None
-"""The columns that are used; ``None``: all. What cannot be read of others is left out."""
+
+def facts_of(schema: Any, batches: Iterable[Any]) -> Facts:
+    """The facts of a table that has to be read for them."""
+    rows, lengths = 0, dict[str, set[int]]()
+    for batch in batches:
+        rows += batch.num_rows
+        for name, values in zip(batch.schema.names, batch.columns, strict=True):
+            if _is_list(values.type):
+                lengths.setdefault(name, set()).update(_lengths_of(values))
+    return Facts(rows, schema, {name: found.pop() for name, found in lengths.items() if len(found) == 1})
 
 
-def _is_text_anyway(_name: str) -> None:
-    """A table whose values have types of their own: they are written as text afterwards."""
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A file's table."""
-
-    name: str
-    """What messages call it."""
-    schema: Any
-    """Its columns, of pyarrow."""
-    batches: Callable[[], Iterable[Any]]
-    """Reads it, as record batches."""
-    read_as_text: Callable[[str], None] = _is_text_anyway
-    """Have it read a column as the text that stands in the file."""
-
-    def check_names(self) -> Table:
-        """The table. Raises ``DataError`` if two of its columns have one name."""
-        if twice := [name for name, count in Counter(self.schema.names).items() if count > 1]:
-            raise DataError(
-                f"{self.name} has the column {brief(repr(twice[0]))} more than once: rename one of them (or "
-                "is its first line a row? it must have the names)"
-            )
-        return self
-
-
-def is_wanted(name: str, wanted: Wanted) -> bool:
-    """Whether the column is used; of a structure ``a``, if one of its fields ``a.b`` is."""
-    return wanted is None or name in wanted or any(other.startswith(f"{name}.") for other in wanted)
-
-
-def common_schema(
-    schemas: Sequence[tuple[str, Any]], wanted: Wanted, read_as_text: Callable[[str], object]
-) -> Any:
+def common_schema(schemas: Sequence[tuple[str, Any]], wanted: Wanted) -> Any:
     """The columns of all schemas, which come with the names of their files. A column has the type that holds
-    all of its values: text if they have nothing else in common.
-
-    Raises ``DataError`` if there is none and the column is ``wanted``. Calls ``read_as_text`` with the names
-    of those that become text.
-    """
+    all of its values. Raises ``DataError`` if there is none and the column is ``wanted``."""
     import pyarrow as pa
 
     fields, names = [], dict.fromkeys(name for _, schema in schemas for name in schema.names)
     for name in names:
-        having = [(where, schema) for where, schema in reversed(schemas) if name in schema.names]
-        types = {schema.field(name).type: where for where, schema in having}
+        types: dict[Any, str] = {}
+        for where, schema in schemas:
+            if name in schema.names:
+                types.setdefault(schema.field(name).type, where)
         type_ = _common_type(list(types))
         if type_ == pa.null() and any(other.startswith(f"{name}.") for other in names):
             continue  # a structure that some rows have not
         if type_ is not None:
             fields.append(pa.field(name, type_))
-            if pa.types.is_string(type_) and any(not pa.types.is_string(other) for other in types):
-                read_as_text(name)
         elif is_wanted(name, wanted):
-            kinds = ", and ".join(f"{brief(str(kind))} in {where}" for kind, where in reversed(types.items()))
+            kinds = ", and ".join(f"{brief(str(kind))} in {where}" for kind, where in types.items())
             raise DataError(
                 f"column {brief(repr(name))} is {kinds}: make them of one type, or leave the column out by "
                 "`columns`"
@@ -84,13 +53,12 @@ def _common_type(types: Sequence[Any]) -> Any:
     """The type that holds the values of all of them; ``None`` if none does."""
     import pyarrow as pa
 
+    values = [type_.value_type if pa.types.is_dictionary(type_) else type_ for type_ in types]
     try:
-        schemas = [pa.schema([("column", type_)]) for type_ in types]
+        schemas = [pa.schema([("column", type_)]) for type_ in values]
         return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
     except (pa.ArrowTypeError, pa.ArrowInvalid):
-        values = [type_.value_type if pa.types.is_dictionary(type_) else type_ for type_ in types]
-        nested = any(pa.types.is_nested(type_) or pa.types.is_binary(type_) for type_ in values)
-        return None if nested else pa.string()
+        return None
 
 
 _ENCODED = frozenset({"bytes", "path"})
@@ -152,7 +120,7 @@ def column_of(name: str, values: Any) -> NDArray[Any] | Ragged:
         return _encoded(values.cast(pa.large_binary()))
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
         return _texts(values)
-    if not is_list(type_):
+    if not _is_list(type_):
         array: NDArray[Any] = values.to_numpy(zero_copy_only=False)
         return array
     _check_no_nulls(name, values, np.arange(len(values) + 1))
@@ -179,14 +147,14 @@ def is_binary(type_: Any) -> bool:
     return bool(types.is_binary(type_) or types.is_large_binary(type_) or types.is_fixed_size_binary(type_))
 
 
-def is_list(type_: Any) -> bool:
+def _is_list(type_: Any) -> bool:
     """Whether values of the type are lists."""
     import pyarrow.types as types
 
     return bool(types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_))
 
 
-def lengths_of(values: Any) -> set[int]:
+def _lengths_of(values: Any) -> set[int]:
     """The different lengths of an array of lists."""
     import pyarrow.compute as pc
 

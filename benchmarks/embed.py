@@ -1,13 +1,13 @@
-"""Eight heads on one frozen encoder, whose features are kept, computed again, or not separated at all.
+"""Eight heads on one frozen encoder, whose features are kept, computed again, or computed in the model.
 
-    python benchmarks/frozen_prefix.py [--kind lightning] [--rows 4096] [--width 1024]
+    python benchmarks/embed.py [--rows 4096] [--width 1024]
 
 All units of 8 configs (3 epochs of 4 partitions, with validation) are trained in this process: all configs
 visit a partition one after the other. Three ways take turns unit by unit:
 
-- ``ordinary``: without ``frozen_prefix``;
-- ``computed``: with it, and a cache that has no room;
-- ``kept``: with it.
+- ``ordinary``: the model has the encoder and the head;
+- ``computed``: ``data.embed`` is the encoder, the model is the head, and the cache has no room;
+- ``kept``: the same, with room.
 
 Printed are, of each: how many rows the encoder got for each row of the data; the seconds, and those of the
 processor, which other work on the machine lengthens less; how many of the states at the end have the digests
@@ -18,14 +18,18 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import sys
+import os
 import tempfile
 import time
+from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint.tree import flatten
@@ -36,80 +40,54 @@ from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training.functions import FunctionTask
 from cerebro_elastic.training.task import Task, TaskState, UnitJob
-from cerebro_lightning import LightningTask
-from cerebro_lightning.section import LightningSection
 
+COUNTS = "ENCODED_ROWS"
+"""The environment variable that names the file into which the encoder writes the rows of each call."""
 INPUTS, PARTITIONS, EPOCHS, BATCH = 256, 4, 3, 64
 RATES = [0.3 / 2**number for number in range(8)]
 
-MODULE = """import lightning.pytorch as pl
-import torch
-from torch import nn
-from torch.nn.functional import cross_entropy
-
 
 class Encoder(nn.Module):
-    def __init__(self, width):
+    def __init__(self, width: int) -> None:
         super().__init__()
         torch.manual_seed(0)
-        layers = [nn.Linear(256, width), nn.GELU()]
+        layers: list[nn.Module] = [nn.Linear(INPUTS, width), nn.GELU()]
         for _ in range(3):
             layers += [nn.Linear(width, width), nn.GELU()]
         self.layers = nn.Sequential(*layers, nn.Linear(width, 64))
         self.requires_grad_(False)
 
-    def forward(self, x):
-        with open(__file__ + ".rows", "a") as file:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with open(os.environ[COUNTS], "a") as file:
             print(len(x), file=file)
-        return self.layers(x)
+        features: torch.Tensor = self.layers(x)
+        return features
 
 
-class Net(pl.LightningModule):
-    def __init__(self, lr, width):
-        super().__init__()
-        self.lr = lr
-        self.encoder = Encoder(width)
-        self.head = nn.Linear(64, 10)
-
-    def forward(self, x):
-        return self.head(self.encoder(x))
-
-    def training_step(self, batch, _):
-        x, y = batch
-        return cross_entropy(self(x), y)
-
-    def validation_step(self, batch, _):
-        x, y = batch
-        self.log("val_loss", cross_entropy(self(x), y))
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.head.parameters(), lr=self.lr, momentum=0.9)
+@cache
+def encoder(width: int) -> Encoder:
+    return Encoder(width)
 
 
-class PlainNet(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.encoder = Encoder(width)
-        self.head = nn.Linear(64, 10)
-
-    def forward(self, x):
-        return self.head(self.encoder(x))
+def embed(batch: tuple[torch.Tensor, torch.Tensor], width: int) -> tuple[torch.Tensor, torch.Tensor]:
+    x, y = batch
+    return encoder(width)(x), y
 
 
-def make(lr, width):
-    model = PlainNet(width)
-    return model, torch.optim.SGD(model.head.parameters(), lr=lr, momentum=0.9)
-"""
+def head(lr: float) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(1)
+    layer = nn.Linear(64, 10)
+    return nn.Sequential(OrderedDict(head=layer)), torch.optim.SGD(layer.parameters(), lr=lr, momentum=0.9)
 
 
-def task_of(kind: str, root: Path, prefix: str | None, width: int) -> Task:
-    args = {"width": width}
-    if kind == "torch":
-        section = TorchSection(
-            model_fn="frozen_net:make", loss="cross_entropy", args=args, frozen_prefix=prefix
-        )
-        return FunctionTask(section, root)
-    return LightningTask(LightningSection(module="frozen_net:Net", args=args, frozen_prefix=prefix), root)
+def whole(lr: float, width: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model, optimizer = head(lr)
+    return nn.Sequential(OrderedDict(encoder=Encoder(width), head=model.head)), optimizer
+
+
+def task_of(model_fn: str) -> Task:
+    section = TorchSection(model_fn=f"embed:{model_fn}", loss="cross_entropy")
+    return FunctionTask(section, Path(__file__).parent)
 
 
 def partition(index: int, rows: int) -> Partition:
@@ -127,7 +105,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kind", choices=["torch", "lightning"], default="torch")
     parser.add_argument("--rows", type=int, default=4096)
     parser.add_argument("--width", type=int, default=1024)
     asked = parser.parse_args()
@@ -137,35 +114,31 @@ def main() -> None:
     valid = [partition(PARTITIONS, rows[0])]
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
-        (root / "frozen_net.py").write_text(MODULE)
-        sys.dont_write_bytecode = True
-        encoded = root / "frozen_net.py.rows"
-        ways: dict[str, tuple[Task, MadeBatches | None]] = {
-            "ordinary": (task_of(asked.kind, root, None, asked.width), None),
-            "computed": (
-                task_of(asked.kind, root, "encoder", asked.width),
-                MadeBatches(root / "full", 1, "0" * 64),
-            ),
-            "kept": (
-                task_of(asked.kind, root, "encoder", asked.width),
-                MadeBatches(root / "made", 1 << 32, "0" * 64),
-            ),
+        encoded = root / "rows"
+        os.environ[COUNTS] = str(encoded)
+        plain = LoaderSettings(BATCH)
+        embedded = replace(plain, embed=embed).with_hparams({"width": asked.width})
+        ways: dict[str, tuple[Task, LoaderSettings, MadeBatches | None]] = {
+            "ordinary": (task_of("whole"), plain, None),
+            "computed": (task_of("head"), embedded, MadeBatches(root / "full", 1, "0" * 64)),
+            "kept": (task_of("head"), embedded, MadeBatches(root / "made", 1 << 32, "0" * 64)),
         }
         seconds, forwards = dict.fromkeys(ways, 0.0), dict.fromkeys(ways, 0)
         of_processor = dict.fromkeys(ways, 0.0)
         states: dict[tuple[str, int], TaskState] = {}
         for epoch, index, config in itertools.product(range(EPOCHS), range(PARTITIONS), range(len(RATES))):
-            for way, (task, made) in ways.items():
+            for way, (task, loader, made) in ways.items():
+                rate = {"lr": RATES[config]}
                 job = UnitJob(
                     unit=Unit(f"c{config}", epoch, index),
-                    hparams={"lr": RATES[config]},
+                    hparams=rate if loader is embedded else {**rate, "width": asked.width},
                     seed=7,
                     epochs=EPOCHS,
                     visited=tuple(range(index)),
                     rows=rows,
                     partition=data[index],
                     validation=valid,
-                    loader=LoaderSettings(BATCH),
+                    loader=loader,
                     state=states.get((way, config)),
                     made=made,
                     device="cpu",

@@ -13,8 +13,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.data.column_checks import check_given, mostly_numbers
 from cerebro_elastic.data.manifest import Category
-from cerebro_elastic.data.preparing.column_checks import check_given, mostly_numbers
 from cerebro_elastic.errors import DataError, brief, did_you_mean
 
 

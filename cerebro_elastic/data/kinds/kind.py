@@ -1,0 +1,60 @@
+"""What a kind of files is: how its rows are counted, and how columns are made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, Protocol, TypeAlias
+
+from cerebro_elastic.data.ragged import Columns
+from cerebro_elastic.system.files import Place
+
+Wanted: TypeAlias = Collection[str] | None
+"""The columns that are used; ``None``: all. What cannot be read of others is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a file before its rows are read."""
+
+    rows: int
+    schema: Any = None
+    """Of a table, its columns, of pyarrow."""
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    """Of a table's columns of lists, the length of those whose lists have all one length."""
+    missing: Sequence[str] = ()
+    """The columns in which a row has no value, as far as that is known."""
+    elsewhere: int = 0
+    """The bytes of the files that this one names, if its rows are in these."""
+
+
+Look: TypeAlias = Callable[[Place, Wanted], Facts]
+
+
+class Read(Protocol):
+    """Reads the columns of a file, or of no more than its first rows."""
+
+    def __call__(
+        self, place: Place, wanted: Wanted, most: int | None, schema: Any = None, /
+    ) -> Iterator[Columns]:
+        """A piece of the rows at a time. Tables take the schema in which to read them; by default their
+        own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How files of one kind are read."""
+
+    look: Look
+    read: Read
+
+
+def is_wanted(name: str, wanted: Wanted) -> bool:
+    """Whether the column is used; of a structure ``a``, if one of its fields ``a.b`` is."""
+    return wanted is None or name in wanted or any(other.startswith(f"{name}.") for other in wanted)
+
+
+def suffix_of(path: str) -> str:
+    """The file's kind; what follows ``?`` in a URL is for its server, and may be secret."""
+    return PurePosixPath(path.partition("?")[0]).suffix.lower()
