@@ -334,8 +334,6 @@ def show(pages: Pages) -> None:
         draw(pages, found, rates, batches)
         cells = [(batch, rate) for batch in batches for rate in rates]
         names = [f"{batch} rows, {rate}" for batch, rate in cells]
-        head = ["seconds over hopping's", *names]
-        pages.fill("over_a_network.md", "times", measuring.table(head, times(found, cells)))
         head = ["speed-up over one host", *names]
         pages.fill("over_a_network.md", "speed up", measuring.table(head, speed_ups(found, cells)))
         head = ["Mbit/s of the store", "written", "read"]
@@ -395,17 +393,6 @@ def seconds_shown(rounds: Sequence[Mapping[str, Any]]) -> str:
 
 Cell = tuple[int, str]
 """Rows of a batch, and a rate."""
-
-
-def times(found: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[list[str]]:
-    """How many times as long as hopping each system takes, from the command to its end."""
-    for system in SYSTEMS:
-        if system not in (OURS, ONE):
-            seconds = [
-                [median(map(seconds_of, found[rate][f"{each}, {batch}"])) for each in (system, OURS)]
-                for batch, rate in cells
-            ]
-            yield [system, *(f"{theirs / ours:.2f}" for theirs, ours in seconds)]
 
 
 def speed_ups(found: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[list[str]]:

@@ -67,7 +67,7 @@ def show(pages: Pages) -> None:
             row += [f"{median(measuring.column(rounds, key)) / by:,.0f}" for key, by in middle.values()]
             rows.append(row)
     head = ["", *spread, "best accuracy", *middle]
-    pages.fill("on_ray.md", "on_ray", measuring.table(head, rows))
+    pages.fill("end_to_end.md", "on_ray", measuring.table(head, rows))
 
 
 if __name__ == "__main__":

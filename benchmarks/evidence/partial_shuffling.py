@@ -171,7 +171,7 @@ def show(pages: Pages) -> None:
                 axes.fill_between(epochs, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
             axes.set(title=data, xlabel="epoch", xticks=list(epochs))
         panels[0].legend(frameon=False)
-    pages.fill("partial_shuffling.md", "partial_shuffling", table(curves))
+    pages.fill("drill_down.md", "partial_shuffling", table(curves))
 
 
 def table(curves: dict[str, dict[str, list[list[float]]]]) -> str:

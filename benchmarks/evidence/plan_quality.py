@@ -208,7 +208,7 @@ def show_plans(pages: Pages, results: Mapping[str, Any]) -> None:
             ]
         )
     head = ["", "the plan", "its share of the best throughput", "the mean candidate's", "forecast / live, s"]
-    pages.fill("plan-quality.md", "plans", table([*head, "s to plan", "s to try all"], rows))
+    pages.fill("scheduling.md", "plans", table([*head, "s to plan", "s to try all"], rows))
 
 
 def show_schedules(pages: Pages, small: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
@@ -224,7 +224,7 @@ def show_schedules(pages: Pages, small: Mapping[str, Mapping[str, Sequence[float
         ]
         for name, ratios in small.items()
     ]
-    pages.fill("plan-quality.md", "schedules", table(["", *policies], cells))
+    pages.fill("scheduling.md", "schedules", table(["", *policies], cells))
 
 
 if __name__ == "__main__":

@@ -178,7 +178,7 @@ def show(pages: Pages) -> None:
             for name, found in simulation.items()
         ]
         head = ["policy, nodes with each partition", "undisturbed", "a straggler", "a death", "data read"]
-        pages.fill("replicas.md", "simulated", table(head, rows))
+        pages.fill("failures.md", "simulated", table(head, rows))
     if ways:
         cells = [
             [
@@ -189,7 +189,7 @@ def show(pages: Pages) -> None:
             for way in ways
         ]
         head = ["each partition is on", "undisturbed, s", "one is half as fast, s", "units on the slow node"]
-        pages.fill("replicas.md", "live", table(head, cells))
+        pages.fill("failures.md", "live", table(head, cells))
 
 
 def draw(pages: Pages, simulation: Mapping[str, Any], live: Mapping[str, Any]) -> None:

@@ -33,17 +33,10 @@ def commands() -> list[list[str]]:
     return [words for page in PAGES for words in pages.commands(page)]
 
 
-def test_every_command_is_understood() -> None:
-    ours = [words for words in commands() if words[0] == "cerebro"]
-    assert {words[1] for words in ours} == {"host", "run", "etcd", "prepare"}
-    for words in ours:
-        parsed(words)
-
-
 def test_every_job_can_be_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     jobs = [words for words in commands() if words[:2] == ["torchx", "run"]]
-    assert len(jobs) == 6
+    assert len(jobs) == 5
     for words in jobs:
         text = shlex.join(words).replace("recipe.yaml", "recipes/digits.yaml")
         found = re.fullmatch(r"torchx run (?:-s (\w+) )?(?:-cfg (\S+) )?(?:-- |(cerebro\.\w+) )(.*)", text)
