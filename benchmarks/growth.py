@@ -8,9 +8,9 @@ the units it prints, by kind of process: private memory (the largest process of 
 threads (of all), and CPU milliseconds per unit since the line before; and the sizes of etcd's data and of the
 run's history.
 
-The second is an asha search of so many configs on two nodes, whose units take no time. After every tenth of
-its units it prints the same of the leader, with the number of configs so far. Then it times the commands that
-read the ended run, and the plan of its recipe.
+The second is an asha search on two nodes, whose units take no time. After every tenth of its units it prints
+the same of the leader, with the number of configs so far. Then it times the commands that read the ended run,
+and the plan of its recipe.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--units", type=int, default=2000)
     parser.add_argument("--nodes", type=int, default=8)
-    parser.add_argument("--configs", type=int, help="an asha search of so many configs")
+    parser.add_argument("--configs", type=int, help="an asha search of this number of configs")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cerebro-growth-") as name:
         folder = Path(name)
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def long_run(folder: Path, units: int, nodes: int) -> None:
-    """A run of about so many units, one partition for each node."""
+    """A run of about this number of units, one partition for each node."""
     space = {"lr": [0.001 * (i + 1) for i in range(CONFIGS)]}
     write_recipe(
         folder,

@@ -232,8 +232,8 @@ def least_end(state: DispatchState, ends: Sequence[float]) -> float:
 def _best(
     state: DispatchState, rules: Iterator[Rule], worth: float = 0.0, decisions: float = DECISIONS
 ) -> Rule:
-    """The rule by which the run can end first, as far as dry runs of at most so many ``decisions`` show; of
-    equals the first.
+    """The rule by which the run can end first, as far as dry runs show, with at most this number of
+    ``decisions``; of equals the first.
 
     Other rules than the first must be better than it by the share ``worth``.
     """

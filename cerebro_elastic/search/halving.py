@@ -84,7 +84,7 @@ class Halving(Procedure):
 
     def judge(self, context: SearchContext) -> Sequence[Decision]:
         plan = self.brackets(context)
-        brackets: dict[int, Sequence[ConfigView]] = {0: context.proposed} if len(plan) == 1 else {}
+        brackets: dict[int, list[ConfigView]] = {0: [*context.proposed]} if len(plan) == 1 else {}
         if not brackets:
             for view in context.proposed:
                 brackets.setdefault(int(view.origin.get("bracket", 0)), []).append(view)

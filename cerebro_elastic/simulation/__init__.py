@@ -78,7 +78,7 @@ def simulate(
         lease: The seconds after which a death is noticed.
         start: What the wall clocks show at the beginning: seconds since the epoch.
         sizes: What the record says of checkpoints and units besides.
-        most_units: The run is left when so many units have begun.
+        most_units: The run is left when this number of units has begun.
 
     Raises:
         ScheduleError: This cannot be simulated.

@@ -132,7 +132,7 @@ class Engine:
         self._solving = False
 
     def run(self, most_units: float = math.inf) -> None:
-        """Play a new run to its end, or until nothing more happens, or until so many units have begun."""
+        """Play a new run to its end, or until nothing more happens, or until ``most_units`` have begun."""
         self.open()
         self.play(most_units)
 
@@ -182,7 +182,7 @@ class Engine:
         return RunningUnit(attempt, started, 0.0, costs.hop, seconds, saving, batches)
 
     def play(self, most_units: float = math.inf) -> None:
-        """Play on to the run's end, or until nothing more happens, or until so many units have begun."""
+        """Play on to the run's end, or until nothing more happens, or until ``most_units`` have begun."""
         while self._agenda and self.state.outcome is None and len(self.units) < most_units:
             self.now, _, callback = heapq.heappop(self._agenda)
             callback()

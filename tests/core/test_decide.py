@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from cerebro_elastic.core.decisions.assignment import MOST_AT_ONCE
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.decisions.moment import used_nodes
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
@@ -314,3 +315,15 @@ def test_configs_wait_to_begin_while_enough_have_begun_for_the_nodes() -> None:
     many = {name: replace(config, head=REF) for name, config in new.items()}
     two = replace(two, configs={**given.configs, **many, "c5": Config("c5", {})}, attempts={})
     assert len({*begun(two)} - {"c5"}) == 2, "with fewer nodes those that have begun go on"
+
+
+def test_of_many_idle_nodes_some_choose_at_a_time_and_nodes_without_a_unit_keep_none_waiting() -> None:
+    """The first ten nodes are home to no partition."""
+    names = "abcdefghijklmnopqrstuvwxyz"
+    given = state(names, partitions=16, homes={j: names[10 + j] for j in range(16)}, most=len(names))
+    given = replace(given, configs={f"c{i}": Config(f"c{i}", {}, head=REF, revision=9) for i in range(20)})
+    for left in (10, 4, 0):
+        assigned = [event.attempt for event in decided(given) if isinstance(event, UnitAssigned)]
+        given = replace(given, attempts={**given.attempts, **{each.node: each for each in assigned}})
+        assert 0 < len(assigned) <= MOST_AT_ONCE
+        assert 16 - len(given.attempts) == left

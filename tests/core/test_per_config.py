@@ -32,7 +32,7 @@ def test_a_value_is_recomputed_when_anything_has_changed() -> None:
         calls.append((shared, config.id, own))
         return f"{shared} {config.hparams['x']} {own}"
 
-    values: PerConfig[int, str] = PerConfig(function)
+    values: PerConfig[str] = PerConfig(function)
     assert values(1, {"a": A, "b": B}, {"a": 0, "b": 0}) == {"a": "1 1 0", "b": "1 2 0"}
     assert values(1, {"a": A, "b": B}, {"a": 0, "b": 0}) == {"a": "1 1 0", "b": "1 2 0"}
     assert len(calls) == 2
@@ -49,7 +49,7 @@ NAMES = st.lists(st.sampled_from("abcdefg"), unique=True)
 def test_remembered_values_are_those_computed_anew(moments: list[tuple[list[str], dict[str, int]]]) -> None:
     """Configs come, go, change places and change, and so does what is their own."""
     configs = {(name, x): Config(name, {"x": x}) for name in "abcdefg" for x in range(3)}
-    remembering: PerConfig[None, object] = PerConfig(lambda _, config, own: (config.id, config.hparams, own))
+    remembering: PerConfig[object] = PerConfig(lambda _, config, own: (config.id, config.hparams, own))
     for number, (names, own) in enumerate(moments):
         now = {name: configs[name, (number + ord(name)) // 2 % 3] for name in names}
         expected = {name: (name, config.hparams, own.get(name)) for name, config in now.items()}

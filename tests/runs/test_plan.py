@@ -181,7 +181,6 @@ def test_of_many_configs_the_begin_of_the_run_is_simulated(monkeypatch: pytest.M
     asha = {"method": "asha", "num": 100, "reduction_factor": 2, "space": {"lr": {"uniform": [0, 1]}}}
     whole = [plan(measured, [2], [2], search=search) for search in (grid, asha)]
     monkeypatch.setattr(planning, "MOST_UNITS", 50)
-    monkeypatch.setattr(planning, "LEAST_UNITS", 50)
     begun = [plan(measured, [2], [2], search=search) for search in (grid, asha)]
     assert begun[0].best.seconds == pytest.approx(whole[0].best.seconds, rel=0.02)
     assert begun[1].best.seconds == pytest.approx(whole[1].best.seconds, rel=0.2), "it stops by luck"

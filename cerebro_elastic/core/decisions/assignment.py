@@ -38,7 +38,7 @@ LONG_HOP = 0.2
 """The share of a unit's expected seconds from which on a hop is long: to load the next state behind a unit
 gains more than is lost by the early choice (``benchmarks/queueing.py``)."""
 MOST_AT_ONCE = 8
-"""Of hundreds of nodes that are idle at once, so many choose in one decision: none waits long for it."""
+"""Of hundreds of nodes that are idle at once, this number chooses in one decision: none waits long for it."""
 CONFIGS_PER_NODE = 2
 """Units are queued while more configs than this are free for each node."""
 

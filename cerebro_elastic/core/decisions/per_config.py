@@ -14,11 +14,10 @@ from typing import Any, Generic, TypeVar
 
 from cerebro_elastic.core.model.configs import Config
 
-Shared = TypeVar("Shared")
 Value = TypeVar("Value")
 
 
-class PerConfig(Generic[Shared, Value]):
+class PerConfig(Generic[Value]):
     """A pure function of many configs that remembers its last values: a config is known by identity, all else
     by equality. So the values are those that would be computed anew. The function is one of what all configs
     share, of the config, and of its entry in each further mapping (``None`` without one).
@@ -26,12 +25,12 @@ class PerConfig(Generic[Shared, Value]):
 
     def __init__(self, function: Callable[..., Value]) -> None:
         self.function = function
-        self._shared: Shared | None = None
+        self._shared: Any = None
         self._last: tuple[Mapping[str, Any], ...] = ()
         self._values: dict[str, Value] = {}
 
     def __call__(
-        self, shared: Shared, configs: Mapping[str, Config], *own: Mapping[str, Any]
+        self, shared: object, configs: Mapping[str, Config], *own: Mapping[str, Any]
     ) -> Mapping[str, Value]:
         """By config, in the order of ``configs``."""
         known, last = self._values, self._last

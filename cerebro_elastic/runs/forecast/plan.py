@@ -54,11 +54,8 @@ NODES = (1, 2, 4, 8)
 """The numbers of nodes that are compared, besides the recipe's own."""
 MOST_PROFILED = 6
 """The largest number of configs to profile, evenly chosen; the others are taken to be like their mean."""
-MOST_UNITS = 3_000
-"""About how many units are simulated of all candidates together, as long as a search's rest follows from its
-begin."""
-LEAST_UNITS = 250
-"""How many of each candidate at least."""
+MOST_UNITS = 500
+"""How many units of each candidate are simulated, as long as a search's rest follows from its begin."""
 DRY_RUNS = 100
 """The effort of the scheduler's dry runs for one moment (``look_ahead.DECISIONS``): a live run has more time,
 and gains about a percent."""
@@ -180,11 +177,10 @@ def forecast_run(
             left_out[candidate] = reason
     if not candidates:
         raise RecipeError(f"no candidate can be trained: {'; '.join(dict.fromkeys(left_out.values()))}")
-    most_units = max(LEAST_UNITS, MOST_UNITS // len(candidates))
     simulated: dict[PlanCandidate, Begun] = {}
     for candidate in candidates:
         say(f"forecasting {candidate}")
-        simulated[candidate] = _simulate(recipe, measurement, candidate, most_units)
+        simulated[candidate] = _simulate(recipe, measurement, candidate)
     options = [_option(candidate, begun) for candidate, begun in simulated.items()]
     dominated = why_dominated(options)
     options = [option for option in options if option.candidate not in dominated]
@@ -210,18 +206,16 @@ def forecast_run(
         else (),
         configs=configs,
         stopped=round(stopped / begun.of_configs),
-        evenness=_evenness(recipe, measurement, chosen.candidate, most_units),
+        evenness=_evenness(recipe, measurement, chosen.candidate),
     )
 
 
-def _evenness(
-    recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandidate, most_units: int
-) -> float:
+def _evenness(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandidate) -> float:
     """The share of its time that even progress costs, where the scheduler weighs that."""
     if recipe.scheduler != "auto" or recipe.progress is not None or recipe.search.has_rungs:
         return 0.0
     even, free = (
-        _simulate(recipe, measurement, candidate, most_units, progress).seconds
+        _simulate(recipe, measurement, candidate, progress).seconds
         for progress in (Progress.EVEN, Progress.FREE)
     )
     return max(0.0, even / free - 1)
@@ -271,7 +265,6 @@ def _simulate(
     recipe: Recipe,
     measurement: RecipeMeasurement,
     candidate: PlanCandidate,
-    most_units: int,
     progress: Progress | None = None,
 ) -> Begun:
     recipe_plan = plan_of(recipe, recipe.name, candidate.partitions, _validations(recipe, candidate))
@@ -290,7 +283,7 @@ def _simulate(
         toy_curves(recipe, candidate_plan),
         sizes=_sizes(measurement, candidate),
         policy=Auto(DRY_RUNS) if recipe.scheduler == "auto" else None,
-        most_units=most_units if _is_steady(recipe, search) else inf,
+        most_units=MOST_UNITS if _is_steady(recipe, search) else inf,
     )
     if simulation.state.outcome is not None or not isinstance(search, Procedure):
         return Begun(simulation)
