@@ -25,14 +25,12 @@ PYTHON = (sys.executable, "-P")
 standard library's."""
 SAFE_PATH = {"PYTHONSAFEPATH": "cerebro"}
 """The environment that does the same, for processes that others start. It is not for the users' processes."""
-OF_TRAINING = {
+ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 31),
-    "PYTHONHASHSEED": "0",
 }
-"""The environment of processes that train. Without the first two glibc maps and unmaps every large tensor,
-which costs 15 to 30 % of a step on the CPU (design, section 8). Without the last a set of texts has another
-order in each process, and so has a list that a library makes of it (diffusers of the defaults it used)."""
+"""The environment of processes that train. Without it glibc maps and unmaps every large tensor, which costs
+15 to 30 % of a step on the CPU (design, section 8)."""
 _SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
 """Threads whose libraries are prepared for forks: pyarrow's allocator (``pthread_atfork``)."""
 _PR_SET_PDEATHSIG = 1

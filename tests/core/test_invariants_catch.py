@@ -281,7 +281,7 @@ def insists_on_the_home(patch: Patch) -> None:
     patch.setattr(
         placements,
         "_takers",
-        lambda homes, unit, able, _failed: [n for n in homes.get(unit.partition, ()) if n in able],
+        lambda homes, partition, able, _failed: [n for n in homes.get(partition, ()) if n in able],
     )
 
 

@@ -24,12 +24,15 @@ PAGE = ROOT / "docs" / "evidence" / "zoo.md"
 PINNED = ("torch", "lightning", "pytorch-lightning")
 """What environments have in the versions of ``constraints.txt``; a package chooses the rest."""
 OTHER_PINS = {"pictures": ("torch==2.14.1", "torchvision==0.29.1")}
-"""Environments for packages that need torchvision: PyPI's finds its operators beside PyPI's torch of one version only,
-not beside a CPU build."""
+"""Environments for packages that need torchvision or torchaudio: PyPI's find their operators beside PyPI's
+torch of one version only, not beside a CPU build."""
 STEPS = ("check", "run", "verify", "replay")
 MOST_SECONDS = 600
 START, END = "<!-- made by: make zoo -->", "<!-- end -->"
-HEAD = ("| package | field | version | verdict | lines of ours | seconds |", "| --- | --- | --- | --- | --- | --- |")
+HEAD = (
+    "| package | field | version | verdict | lines of ours | seconds |",
+    "| --- | --- | --- | --- | --- | --- |",
+)
 _FIRST = re.compile(r"# (.+), environment (\S+): (.+)")
 
 
@@ -105,6 +108,10 @@ def verdict(case: Case, commands: Path) -> str:
             outcomes = {each["outcome"] for each in found}
         if done.returncode:
             story = found[0]["story"] if step == "check" and outcomes else done.stderr or done.stdout
+            if step == "replay" and done.stdout.startswith("{"):
+                visits = json.loads(done.stdout)["visits"]
+                differ = {text.partition(":")[0] for visit in visits for text in visit["differences"]}
+                story = f"differs in {' and '.join(sorted(differ))}"
             return f"{step}: {' '.join(story.split())[:300]}".replace("|", "/")
     return " and ".join(sorted(outcomes))
 
@@ -114,7 +121,8 @@ def row(case: Case) -> str:
     try:
         commands = install(case)
     except subprocess.CalledProcessError:
-        return f"| {case.package} | {case.field} | - | cannot be installed beside what we pin | {case.lines} | - |"
+        why = "cannot be installed beside what we pin"
+        return f"| {case.package} | {case.field} | - | {why} | {case.lines} | - |"
     asked = f"from importlib.metadata import version; print(version({case.package!r}))"
     version = subprocess.check_output([commands / "python", "-c", asked], text=True).strip()
     started = time.monotonic()

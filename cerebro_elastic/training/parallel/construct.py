@@ -137,7 +137,10 @@ class Zeroed(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         made = func(*args, **(kwargs or {}))
-        return made.zero_() if func in _UNWRITTEN else made
+        if func in _UNWRITTEN:
+            with torch.no_grad():  # it may be a leaf
+                made.zero_()
+        return made
 
 
 _UNWRITTEN = (torch.empty, torch.empty_like, torch.empty_strided, Tensor.new_empty)
