@@ -57,7 +57,7 @@ MOST_PROFILED = 6
 MOST_UNITS = 500
 """How many units of each candidate are simulated, as long as a search's rest follows from its begin."""
 DRY_RUNS = 100
-"""The effort of the scheduler's dry runs for one moment (``look_ahead.DECISIONS``); a live run has more time."""
+"""The effort of the scheduler's dry runs for one moment (``look_ahead.DECISIONS``): a live run has more."""
 DISPATCH = 0.02
 """Seconds between two units of a node: commit, decision and assignment (docs/design/performance.md)."""
 

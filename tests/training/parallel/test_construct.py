@@ -87,10 +87,12 @@ class Unwritten(Plain):
         super().__init__()
         torch.ones(3000)  # its memory is the next buffer's
         self.register_buffer("unread", torch.empty(3000))
+        self.leaf = torch.empty(3000, requires_grad=True)
 
 
 def test_memory_that_a_constructor_does_not_write_has_zeros() -> None:
-    assert not made(lambda: parts(Unwritten), loaded=False).model.unread.any()
+    model = made(lambda: parts(Unwritten), loaded=False).model
+    assert not model.unread.any() and not model.leaf.any()
 
 
 def _everything(model: nn.Module) -> dict[str, Any]:
