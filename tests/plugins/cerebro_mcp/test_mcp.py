@@ -286,7 +286,7 @@ def test_the_settings_that_the_page_shows_start_the_command() -> None:
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "agents.md").read_text()
     blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
     servers = [server for block in blocks for settings in block.values() for server in settings.values()]
-    assert len(servers) == 2
+    assert servers
     for server in servers:
         assert server["command"].endswith("/bin/cerebro")
         name, *words = server["args"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -33,8 +33,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     for process in standing(tmp_path, also_new=True):
-        process.kill()
-        process.wait(DEADLINE)
+        with suppress(psutil.NoSuchProcess):  # it was about to end
+            process.kill()
+            process.wait(DEADLINE)
 
 
 def standing(project: Path, *, also_new: bool = False) -> list[psutil.Process]:
