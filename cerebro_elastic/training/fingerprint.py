@@ -110,6 +110,8 @@ def _tensor(tensor: Tensor) -> str:
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:
+    if not tensor.numel():  # numpy would fix the size of its memory, which observers of quantization change
+        return memoryview(b"")
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
