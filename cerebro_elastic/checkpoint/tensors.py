@@ -169,8 +169,6 @@ def _bytes_of(leaf: Leaf) -> memoryview:
         return leaf.reshape(-1).view(np.uint8).data
     import torch
 
-    if not leaf.numel():  # numpy would fix the size of its memory, which observers of quantization change
-        return memoryview(b"")
     return leaf.reshape(-1).view(torch.uint8).numpy().data
 
 
