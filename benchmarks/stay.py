@@ -2,8 +2,8 @@
 
     python benchmarks/stay.py recipes/digits.yaml [--rounds 3]
 
-Runs ``cerebro check`` of the recipe in turns with and without ``CEREBRO_FORKSERVER=stay``. Printed are the seconds, and the
-median of their ratio in each round. Needs no other work on the machine.
+Runs ``cerebro check`` of the recipe in turns with and without ``CEREBRO_FORKSERVER=stay``. Printed are the
+seconds, and the median of their ratio in each round. Needs no other work on the machine.
 """
 
 from __future__ import annotations
