@@ -32,7 +32,7 @@ from cerebro_elastic.runs.start.reuse import VARIABLE as REUSE
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.system.forkserver import SOCKET, ForkServer
 from cerebro_elastic.system.forkserver.messages import FORK_OF
-from cerebro_elastic.system.process import ALLOCATOR
+from cerebro_elastic.system.process import OF_TRAINING
 from cerebro_elastic.system.run_key import VARIABLE
 from cerebro_elastic.training.parallel.rank_pool import Ranks
 from support.proxy import BadProxy
@@ -150,7 +150,7 @@ def _fork_server(request: pytest.FixtureRequest, _support: None) -> Iterator[Non
 @contextmanager
 def _server() -> Iterator[ForkServer]:
     """A fork server for tests, which must end all processes that they start."""
-    with ForkServer(_IMPORTS, env={**os.environ, **ALLOCATOR}) as server:
+    with ForkServer(_IMPORTS, env={**os.environ, **OF_TRAINING}) as server:
         yield server
         _wait_until_empty(lambda: [f"fork {pid}" for pid in _children(server.pid)])
 

@@ -100,6 +100,9 @@ def replay(
 
     Example: cerebro replay digits --config c0003
     """
+    from cerebro_elastic.system.process import begin_as_training
+
+    begin_as_training()
     from cerebro_elastic.cli.shapes import ReplayJson, VisitJson
     from cerebro_elastic.runs.results.replay import compare_results, what_differs
     from cerebro_elastic.runs.results.replay import replay as again

@@ -25,12 +25,14 @@ PYTHON = (sys.executable, "-P")
 standard library's."""
 SAFE_PATH = {"PYTHONSAFEPATH": "cerebro"}
 """The environment that does the same, for processes that others start. It is not for the users' processes."""
-ALLOCATOR = {
+OF_TRAINING = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 31),
+    "PYTHONHASHSEED": "0",
 }
-"""The environment of processes that train. Without it glibc maps and unmaps every large tensor, which costs
-15 to 30 % of a step on the CPU (design, section 8)."""
+"""The environment of processes that run the user's code. Without the first two glibc maps and unmaps every
+large tensor, which costs 15 to 30 % of a step on the CPU (design, section 8). Without the last a set of texts
+has another order on each host, and so has what is made of it: ``classes = list(set(labels))``."""
 _SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
 """Threads whose libraries are prepared for forks: pyarrow's allocator (``pthread_atfork``)."""
 _PR_SET_PDEATHSIG = 1
@@ -46,6 +48,15 @@ def die_with_parent(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def begin_as_training() -> None:
+    """Begin this command again, if it orders sets of texts by chance: it trains in this process, and its sets
+    are to have the order that they have in processes of a run."""
+    given = sys.argv[1:]
+    by_chance = sys.flags.hash_randomization and "PYTHONHASHSEED" not in os.environ
+    if by_chance and sys.orig_argv[-len(given) :] == given:
+        os.execve(sys.executable, sys.orig_argv, {**OF_TRAINING, **os.environ})
 
 
 def is_alive(pid: int) -> bool:

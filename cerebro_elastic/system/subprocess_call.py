@@ -23,7 +23,7 @@ from typing import Any, Self, TypeAlias
 from cerebro_elastic import errors
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.system import forkserver
-from cerebro_elastic.system.process import MARK, PYTHON, die_with_parent, end_marked
+from cerebro_elastic.system.process import MARK, OF_TRAINING, PYTHON, die_with_parent, end_marked
 
 NO_FORK = {forkserver.SOCKET: "off"}
 """The environment of a program whose libraries must not meet those that a fork server has imported."""
@@ -119,7 +119,7 @@ class SubprocessCall(AnsweringProcess):
         with tempfile.TemporaryFile() as stdin:
             stdin.write(json.dumps(request).encode())
             stdin.seek(0)
-            whole = {**os.environ, **(env or {}), MARK: self._mark}
+            whole = {**OF_TRAINING, **os.environ, **(env or {}), MARK: self._mark}
             super().__init__(module, whole, stdin=stdin.fileno(), stderr=self._errors.fileno())
 
     def __enter__(self) -> Self:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from cerebro_elastic.system.forkserver import SOCKET, STAYS, ForkServer, Refused
-from cerebro_elastic.system.process import ALLOCATOR
+from cerebro_elastic.system.process import OF_TRAINING
 
 if TYPE_CHECKING:
     from cerebro_elastic.recipes import Recipe
@@ -79,4 +79,4 @@ class SharedImports:
 
 
 def _server(modules: Sequence[str], env: Mapping[str, str] | None = None) -> ForkServer:
-    return ForkServer(modules, {**ALLOCATOR, **os.environ, **(env or {})})
+    return ForkServer(modules, {**OF_TRAINING, **os.environ, **(env or {})})

@@ -25,7 +25,7 @@ from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.system import forkserver
 from cerebro_elastic.system.devices import CPU, device_of, use
 from cerebro_elastic.system.forkserver.messages import FORK_OF
-from cerebro_elastic.system.process import PYTHON
+from cerebro_elastic.system.process import OF_TRAINING, PYTHON
 from cerebro_elastic.training.parallel import group
 
 _HOST = "127.0.0.1"
@@ -119,7 +119,7 @@ class Ranks:
         with theirs:
             process = forkserver.start(
                 [*PYTHON, "-m", __name__],
-                os.environ,
+                {**OF_TRAINING, **os.environ},
                 stdin=theirs.fileno(),
                 stdout=1,
                 stderr=2,

@@ -39,7 +39,7 @@ from cerebro_elastic.system.clock import SystemClock
 from cerebro_elastic.system.departure import leave_within
 from cerebro_elastic.system.devices import CPU, count_here, hardware_here, kind_here
 from cerebro_elastic.system.listening import listening_address, node_address
-from cerebro_elastic.system.process import ALLOCATOR, SAFE_PATH, Scratch, end_marked, watch_parent
+from cerebro_elastic.system.process import OF_TRAINING, SAFE_PATH, Scratch, end_marked, watch_parent
 from cerebro_elastic.system.version import __version__
 from cerebro_elastic.worker.rendezvous._torch_internals import HashStore
 from cerebro_elastic.worker.rendezvous._torch_internals import Store as TorchStore
@@ -199,7 +199,7 @@ class NodeRendezvous(RendezvousHandler):
 
     def _prepare_ranks(self) -> None:
         """Set what ranks inherit, and end with the parent process, if one is named."""
-        for name, value in (ALLOCATOR | SAFE_PATH).items():
+        for name, value in (OF_TRAINING | SAFE_PATH).items():
             os.environ.setdefault(name, value)
         os.environ.update(self._settings.to_env())
         os.environ.update(
