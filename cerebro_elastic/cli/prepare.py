@@ -28,7 +28,7 @@ from cerebro_elastic.registry import is_reference
 from cerebro_elastic.reporting.tables import clock_text
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.system.files import exists, locate, redacted, translated, write
-from cerebro_elastic.system.process import Scratch
+from cerebro_elastic.system.process import Scratch, begin_as_training
 from cerebro_elastic.system.words import counted
 
 _SECONDS, _SECONDS_MOVING = 10.0, 0.2
@@ -88,6 +88,7 @@ def prepare(
 
     Example: cerebro prepare data.npz s3://bucket/data --partitions 8
     """
+    begin_as_training()
     from cerebro_elastic.data.preparing.defects import rows_left_out
     from cerebro_elastic.runs.start.prepare_data import prepare_dataset
 

@@ -51,8 +51,8 @@ def die_with_parent(parent: int) -> None:
 
 
 def begin_as_training() -> None:
-    """Begin this command again, if it orders sets of texts by chance: it trains in this process, and its sets
-    are to have the order that they have in processes of a run."""
+    """Begin this command again, if it orders sets of texts by chance: it runs the user's code, which is to
+    have the order of all processes of a run."""
     given = sys.argv[1:]
     by_chance = sys.flags.hash_randomization and "PYTHONHASHSEED" not in os.environ
     if by_chance and sys.orig_argv[-len(given) :] == given:

@@ -139,8 +139,9 @@ class ModelStructure:
         return next(
             (
                 built
-                for built in self._outline.keys() & modules.keys()
-                if type(modules[built]) is type(new)
+                for built in self._outline
+                if built in modules
+                and type(modules[built]) is type(new)
                 and [name for name, _ in modules[built].named_modules()] == paths
             ),
             None,

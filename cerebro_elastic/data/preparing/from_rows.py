@@ -60,6 +60,7 @@ from cerebro_elastic.data.ragged import Index, Varying
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.system.files import Place, exists, locate, read, remove, translated, write
+from cerebro_elastic.system.process import OF_TRAINING
 
 _WORK = ".preparing"
 _ROWS = 1024
@@ -281,6 +282,8 @@ def _digest(dealt: Sequence[PartitionRows], function: Any, seed: int, labels: Se
 def _pool(workers: int, function: str, root: Path) -> Iterator[ProcessPoolExecutor]:
     """Processes that have imported ``function``, ended at once if the block fails."""
     before = set(multiprocessing.active_children())
+    added = {name: value for name, value in OF_TRAINING.items() if name not in os.environ}
+    os.environ.update(added)  # spawned processes have this one's
     pool = ProcessPoolExecutor(
         workers,
         mp_context=multiprocessing.get_context("spawn"),
@@ -300,3 +303,6 @@ def _pool(workers: int, function: str, root: Path) -> Iterator[ProcessPoolExecut
                 "--workers; the same command goes on from here"
             ) from exc
         raise
+    finally:
+        for name in added:
+            os.environ.pop(name, None)

@@ -148,7 +148,7 @@ def _with_cookie(path: str, query: Mapping[str, str], name: str, value: str, *, 
     not be sent. That frame gets one of its own, which is sent below that site's pages alone."""
     address = html.escape("/" + path.lstrip("/\\") + (f"?{urlencode(query)}" if query else ""))
     # Not a redirect: behind a click on another site's link the browser would not send the cookie with it.
-    # Its icon is empty, for else a browser asks for one.
+    # Without an icon a browser asks for one.
     answer = HTMLResponse(
         f'<!doctype html><link rel="icon" href="data:,"><meta http-equiv="refresh" content="0;url={address}">'
     )

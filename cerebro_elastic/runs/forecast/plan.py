@@ -55,7 +55,7 @@ NODES = (1, 2, 4, 8)
 MOST_PROFILED = 6
 """The largest number of configs to profile, evenly chosen; the others are taken to be like their mean."""
 MOST_UNITS = 500
-"""How many units of each candidate are simulated, as long as a search's rest follows from its begin."""
+"""How many units of each candidate are simulated, if the rest of a search follows from its beginning."""
 DRY_RUNS = 100
 """The effort of the scheduler's dry runs for one moment (``look_ahead.DECISIONS``): a live run has more."""
 DISPATCH = 0.02
@@ -246,7 +246,7 @@ def _profiles_of(measurement: RecipeMeasurement, candidate: PlanCandidate) -> li
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The begin of a candidate's run, or all of it."""
+    """The beginning of a candidate's run, or all of it."""
 
     simulation: Simulation
     share: float = 1.0
@@ -290,7 +290,7 @@ def _simulate(
 
 
 def _is_steady(recipe: Recipe, search: Search) -> bool:
-    """Whether a run's rest goes on as it has begun: no config is trained longer than those before it."""
+    """Whether a run continues as it has begun: no config is trained longer than those before it."""
     alone = type(search) is Procedure or (isinstance(search, Halving) and not search.synchronous)
     return alone and recipe.search.budget == Budget()
 

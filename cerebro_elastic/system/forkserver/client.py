@@ -49,8 +49,10 @@ class ForkServer:
         self._path = self._folder.path / "socket"
         self._modules = modules
         self._env = {**_FIT_TO_BE_FORKED, **(os.environ if env is None else env)}
-        stays = self._env.get(SOCKET) == standing.STAYS
-        self._standing = standing.socket_of(modules, self._env) if stays else None
+        self._standing: str | None = None
+        if self._env.get(SOCKET) == standing.STAYS:
+            with suppress(OSError):  # then this command imports, as any other does
+                self._standing = standing.socket_of(modules, self._env)
         with open(self._folder.path / "log", "ab") as log, open(os.devnull, "rb") as nothing:
             self._process = self._start([nothing.fileno(), log.fileno(), log.fileno()])
 
@@ -108,7 +110,8 @@ class ForkServer:
     def close(self) -> None:
         """End the server. Keepers and children end with it."""
         if self._standing is not None:
-            self._leave(self._standing)
+            with suppress(OSError):
+                self._leave(self._standing)
         self._process.kill()
         self._process.wait()
         self._folder.close()

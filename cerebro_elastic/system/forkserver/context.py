@@ -19,7 +19,7 @@ from typing import Any
 from cerebro_elastic.system.forkserver._multiprocessing_internals import run_spawned, use_tracker
 from cerebro_elastic.system.forkserver.client import start
 from cerebro_elastic.system.forkserver.messages import FORK_OF
-from cerebro_elastic.system.process import PYTHON
+from cerebro_elastic.system.process import OF_TRAINING, PYTHON
 
 _MOST_FILES = 253
 """As many as one message over a socket may hold (``SCM_MAX_FD`` of Linux)."""
@@ -57,7 +57,7 @@ class _Started:
         with theirs:
             self._process = start(
                 [*PYTHON, "-m", __name__],
-                os.environ,
+                {**OF_TRAINING, **os.environ},
                 stdin=theirs.fileno(),
                 stdout=1,
                 stderr=2,

@@ -37,7 +37,8 @@ _OF_A_TERMINAL = ("COLUMNS", "LINES", "OLDPWD", "PWD", "SHLVL", "_")
 
 def socket_of(modules: Sequence[str], env: Mapping[str, str]) -> str:
     """The socket of the server that stays for commands that begin with these imports in this environment and
-    working directory. Its folder is this user's alone. Raises ``PermissionError`` if somebody else has it."""
+    working directory. Its folder is this user's alone. Raises ``OSError`` if somebody else has it, or if it
+    cannot be made."""
     values = sorted((name, value) for name, value in env.items() if name not in _OF_A_TERMINAL)
     key = hashlib.sha256(json.dumps([sys.executable, os.getcwd(), *modules, values]).encode()).hexdigest()
     folder = Path(tempfile.gettempdir(), f"cerebro-stays-{os.getuid()}")
@@ -49,7 +50,8 @@ def socket_of(modules: Sequence[str], env: Mapping[str, str]) -> str:
 
 
 def stay(path: str, modules: Sequence[str], env: Mapping[str, str]) -> None:
-    """Start a server at the socket ``path`` that imports the modules and stays; do not wait for it."""
+    """Start a server at the socket ``path`` that imports the modules and stays; do not wait for it. Raises
+    ``OSError`` where it cannot be started."""
     _list(modules, path)
     command = [*PYTHON, "-m", "cerebro_elastic.system.forkserver.server", path, "0"]
     nothing = subprocess.DEVNULL
@@ -94,8 +96,9 @@ def shadowed(root: str) -> list[str]:
 
 def list_libraries(path: str | os.PathLike[str]) -> None:
     """Write beside the socket ``path`` which modules of libraries this process has imported, in the order in
-    which their imports began."""
-    _list([name for name, module in list(sys.modules.items()) if is_library(_file(module))], path)
+    which their imports began. Where the disk is full no server stays."""
+    with suppress(OSError):
+        _list([name for name, module in list(sys.modules.items()) if is_library(_file(module))], path)
 
 
 def _list(modules: Sequence[str], path: str | os.PathLike[str]) -> None:

@@ -37,6 +37,7 @@ import fsspec
 import numpy as np
 
 HERE = Path(__file__).parent
+CLASSES = list({f"class {number}" for number in range(50)})  # one order, whoever makes a row
 made = 0
 
 
@@ -47,7 +48,7 @@ def note(what):
 
 def square(row, split):
     note(f"{split} {row['n']}")
-    noise = random.random() + np.random.random()
+    noise = random.random() + np.random.random() + CLASSES.index("class 7")
     x = np.full(3, row["n"] ** 2, np.float32)
     return {"x": x, "noise": noise, "y": row["n"] % 2, "own": split == "valid"}
 

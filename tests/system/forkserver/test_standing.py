@@ -99,3 +99,9 @@ def test_a_module_of_the_users_gives_way_to_no_library(project: Path) -> None:
     (project / "project" / "library.py").write_text("value = 3\n")
     with pytest.raises(Refused, match=r"modules of the same: \['library'\]"):
         command(project)
+
+
+def test_a_command_whose_server_has_no_place_imports_for_itself(project: Path) -> None:
+    (project / f"cerebro-stays-{os.getuid()}").write_text("")
+    assert command(project) == 1
+    assert standing(project, also_new=True) == []
