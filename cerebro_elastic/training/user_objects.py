@@ -1,51 +1,47 @@
-"""What the user's files keep: a unit that changes it is refused by name, and the change is undone.
+"""What the user's files keep: a unit that changes it is refused by name, and its process ends.
 
 All configs of a process share the global variables of the user's files, the attributes of their classes, and
-what their functions keep. None of it hops. One table says how to read what may change, and how to put it
-back: containers, small arrays and tensors, generators, functions, and objects of the user's classes. Objects
-of libraries, iterators and large arrays are not looked into. Nothing here imports torch.
+what their functions keep. None of it hops. Each variable has a digest of all that it leads to: containers,
+small arrays and tensors, generators, functions, and objects of the user's classes. Objects of libraries,
+iterators and large arrays are not looked into. Nothing here imports torch.
 """
 
 from __future__ import annotations
 
 import hashlib
+import marshal
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from functools import partial
-from operator import is_
 from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from cerebro_elastic.data.user_state import in_cell
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.registry import is_library, is_users, lies_in, users_paths, users_places
-from cerebro_elastic.training.equality import values_equal
-from cerebro_elastic.training.instances import attributes_of, set_attributes
-from cerebro_elastic.training.objects.container_kinds import fill_dict, fill_list
-from cerebro_elastic.training.objects.kinds import Kind, torchs
+from cerebro_elastic.training.instances import attributes_of, made_by_compiler
+from cerebro_elastic.training.objects.kinds import torchs
 from cerebro_elastic.training.objects.value_kinds import GENERATORS
 from cerebro_elastic.training.spoiled import spoil
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic)
+_MARSHALLED = {type(None), bool, int, float, complex, str, bytes}
 _LARGEST = 1 << 20
 """In bytes: an array or a tensor that is larger is not looked into."""
 _MOST, _LONGEST = 5_000, 100_000
 """The objects that are looked into, for each file, and the items of one."""
-_NOWHERE = object()
 
 
 def digest(value: Any) -> str:
     """Equal, as a rule, while ``value`` does not change."""
-    walk = _Digest()
-    walk.add(value)
-    return walk.hash.hexdigest()
+    return _Walk().digest(value)
 
 
 class UserGlobals:
@@ -75,9 +71,10 @@ class UserGlobals:
             yield
         finally:
             for kept in self._kept.values():
-                changed += kept.put_back()
+                changed += kept.changed()
+            if changed:
+                spoil(changed[0])
         if changed:
-            spoil(changed[0])
             raise TaskError(
                 f"{', '.join(changed[:3])} changed in training: what is kept in a global variable, a class "
                 "or a function does not hop with a config, and all configs of a rank share it. Keep what "
@@ -108,40 +105,23 @@ class _Kept:
     """What a file keeps right now."""
 
     def __init__(self, module: ModuleType) -> None:
-        self._owners = [(name, owner, _variables(owner)) for name, owner in _owners(module)]
-        self._contents: list[tuple[str, Any, _Row, Any]] = []
-        seen: set[int] = set()
-        for name, _, variables in self._owners:
-            for variable, value in variables.items():
-                self._look_into(f"{name}.{variable}", value, seen)
+        self._module = module
+        self._look()
 
-    def put_back(self) -> list[str]:
-        """Undo what has changed. Returns the names of the variables."""
-        changed = dict[str, None]()
-        for name, value, row, before in self._contents:
-            if not (_unchanged if row.refers else values_equal)(row.read(value), before):
-                row.put(value, before)
-                changed[name] = None
-        for prefix, owner, before in self._owners:
-            now = _variables(owner)
-            for name in {**before, **now}:
-                was, value = before.get(name, _NOWHERE), now.get(name, _NOWHERE)
-                if not _same(value, was) and not _is_torchs(value):
-                    _bind(owner, name, was)
-                    changed[f"{prefix}.{name}"] = None
-        return list(changed)
+    def changed(self) -> list[str]:
+        """The names of the variables that have changed since the last look."""
+        before, walk = self._digests, self._walk  # the walk keeps what it met: no address is used again
+        self._look()
+        del walk
+        return [name for name in {**before, **self._digests} if before.get(name) != self._digests.get(name)]
 
-    def _look_into(self, name: str, value: Any, seen: set[int]) -> None:
-        left = [value]
-        while left and len(self._contents) < _MOST:
-            item = left.pop()
-            if isinstance(item, _PLAIN) or id(item) in seen:
-                continue
-            seen.add(id(item))
-            row = _row_of(item)
-            if row is not None and (content := row.read(item)) is not None:
-                self._contents.append((name, item, row, content))
-                left += reversed(row.items(content))
+    def _look(self) -> None:
+        self._walk = _Walk(_MOST)
+        self._digests = {
+            f"{owner}.{name}": self._walk.digest(value, f"{owner}.{name}")
+            for owner, kept in _owners(self._module)
+            for name, value in _variables(kept).items()
+        }
 
 
 def _owners(module: ModuleType) -> Iterator[tuple[str, Any]]:
@@ -159,182 +139,124 @@ def _owners(module: ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def _variables(owner: Any) -> dict[str, Any]:
-    """What of a file or a class is data, or a function, by name."""
+    """What of a file or a class is data, or a function, by name. Torch patches the ``step`` of an optimizer's
+    class; that is none of the user's changes."""
     code = (type, ModuleType, property, classmethod, staticmethod)
     return {
-        name: value
+        name: getattr(value, "__wrapped__", value) if hasattr(value, "hooked") else value
         for name, value in vars(owner).items()
         if not name.startswith(("__", "_abc_")) and not isinstance(value, code)
     }
 
 
-def _is_torchs(value: Any) -> bool:
-    """Whether torch has patched a method: it does so with the ``step`` of an optimizer's class."""
-    return isinstance(value, FunctionType) and hasattr(value, "hooked")
+class _Walk:
+    """A walk over values and all that they lead to, up to a number of objects."""
 
+    def __init__(self, most: float = float("inf")) -> None:
+        self._left = most
+        self._seen: dict[int, tuple[str, Any]] = {}
 
-def _bind(owner: Any, name: str, value: Any) -> None:
-    if value is not _NOWHERE:
-        (type.__setattr__ if isinstance(owner, type) else setattr)(owner, name, value)
-    else:
-        (type.__delattr__ if isinstance(owner, type) else delattr)(owner, name)
+    def digest(self, value: Any, name: str = "") -> str:
+        """That of a value of this name. What was met under another one counts there."""
+        self._hash, self._name, self._first = hashlib.blake2b(digest_size=16), name, len(self._seen)
+        self._add(value)
+        return self._hash.hexdigest()
 
-
-class _Row(NamedTuple):
-    fits: Callable[[Any], bool]
-    read: Callable[[Any], Any]
-    """What a value holds, as a copy that is one level deep; ``None``: it is not looked into."""
-    put: Callable[[Any, Any], object] = lambda *_: None
-    """Puts back what was read."""
-    refers: bool = True
-    """Whether what was read are objects that may change, too."""
-
-    def items(self, content: Any) -> list[Any]:
-        if not self.refers:
-            return []
-        return [*content, *content.values()] if isinstance(content, dict) else list(content)
-
-
-def _row_of(value: Any) -> _Row | None:
-    row = next((row for row in _ROWS if row.fits(value)), None)
-    container = isinstance(value, dict | list | deque | set | tuple | frozenset)
-    return None if container and len(value) > _LONGEST else row
-
-
-def _unchanged(now: Any, before: Any) -> bool:
-    if len(now) != len(before) if isinstance(before, dict | list) else type(now) is not type(before):
-        return False
-    if isinstance(before, dict):
-        return all(map(is_, now, before)) and _unchanged([*now.values()], [*before.values()])
-    if isinstance(before, list):
-        return all(map(is_, now, before)) or all(map(_same, now, before))
-    return values_equal(now, before)
-
-
-def _same(one: Any, other: Any) -> bool:
-    return one is other or (isinstance(one, _PLAIN) and values_equal(one, other))
-
-
-def _put_set(value: set[Any], content: set[Any]) -> None:
-    value.clear()
-    value.update(content)
-
-
-def _of_function(function: FunctionType) -> dict[str | int, Any]:
-    """Its attributes, its defaults, and the contents of its cells by number."""
-    kept: dict[str | int, Any] = {
-        "__defaults__": function.__defaults__,
-        "__kwdefaults__": function.__kwdefaults__,
-    }
-    for at, cell in enumerate(function.__closure__ or ()):
-        kept.update((at, item) for item in in_cell(cell))
-    kept.update((name, item) for name, item in vars(function).items() if not name.startswith("_torchdynamo"))
-    return kept
-
-
-def _put_function(function: FunctionType, content: Mapping[str | int, Any]) -> None:
-    for new in _of_function(function).keys() - content.keys():
-        function.__dict__.pop(str(new), None)
-    for name, value in content.items():
-        if isinstance(name, int):
-            (function.__closure__ or ())[name].cell_contents = value
+    def _add(self, value: Any) -> None:
+        if isinstance(value, _PLAIN):
+            self._say(type(value).__qualname__, value)
+        elif (met := self._seen.get(id(value))) is not None:
+            self._say("same", met[0])
         else:
-            setattr(function, name, value)
+            self._seen[id(value)] = f"{self._name} {len(self._seen) - self._first}", value
+            self._add_parts(value)
+
+    def _add_parts(self, value: Any) -> None:
+        self._left -= 1
+        parts = _parts(value) if self._left >= 0 else None
+        self._say(type(value).__qualname__)
+        if isinstance(parts, bytes):
+            self._hash.update(parts)
+        elif parts is None:
+            self._say(id(value))
+        elif _MARSHALLED.issuperset(map(type, parts)):
+            self._hash.update(marshal.dumps(parts, 2))  # of version 2: equal values have equal bytes
+        else:
+            for part in parts:
+                self._add(part)
+
+    def _say(self, *words: object) -> None:
+        self._hash.update(f"{words!r};".encode())
 
 
-def _array(value: Any) -> Any:
-    """A copy of an array, or of what can be one."""
+def _parts(value: Any) -> list[Any] | bytes | None:
+    """What a value consists of; ``None``: it is not looked into."""
+    if isinstance(value, dict | list | deque | set | tuple | frozenset) and len(value) > _LONGEST:
+        return None
+    return next((parts(value) for fits, parts in _ROWS if fits(value)), None)
+
+
+def _of_mapping(value: dict[Any, Any]) -> list[Any]:
+    return [*value, *value.values()]
+
+
+def _of_instance(value: Any) -> list[Any]:
+    return _of_mapping(attributes_of(value))
+
+
+def _of_function(function: FunctionType) -> list[Any]:
+    """Its code, defaults, attributes, and what its closure holds."""
+    own = {name: item for name, item in vars(function).items() if not made_by_compiler(name)}
+    cells = [item for cell in function.__closure__ or () for item in in_cell(cell)]
+    kept = (function.__defaults__, function.__kwdefaults__, own)
+    return [id(function.__code__), *(part for part in kept if part), *cells]
+
+
+def _of_array(value: Any) -> list[Any] | bytes | None:
+    """The content of an array, or of what can be one."""
     sizes = (getattr(value, "nbytes", 0), getattr(value, "size", 0))
     if any(isinstance(size, int) and size > _LARGEST for size in sizes):
         return None
     try:
-        array = np.array(value)
+        array = np.asarray(value)
     except (RuntimeError, TypeError, ValueError):  # on no host, or with a gradient
         return None
-    return array.ravel().tolist() if array.dtype.hasobject else array
+    kind = f"{array.dtype} {array.shape}"
+    return [kind, *array.flat] if array.dtype.hasobject else kind.encode() + array.tobytes()
 
 
-def _put_array(array: Any, content: Any) -> None:
-    if isinstance(array, np.ndarray):
-        array[...] = np.array(content, array.dtype).reshape(array.shape) if array.dtype.hasobject else content
+def _of_tensor(tensor: Any) -> list[Any] | bytes | None:
+    plain = str(tensor.layout) == "torch.strided" and tensor.device.type != "meta"
+    if not plain or tensor.nbytes > _LARGEST:
+        return None
+    return [str(tensor.dtype), tuple(tensor.shape), tensor.detach().cpu().reshape(-1).tolist()]
+
+
+def _is_generator(value: Any) -> bool:
+    return any(kind.matches(type(value)) for kind in GENERATORS)
+
+
+def _of_generator(value: Any) -> list[Any]:
+    return [kind.parts(value) for kind in GENERATORS if kind.matches(type(value))]
 
 
 def _is_users_object(value: Any) -> bool:
-    return is_users(type(value)) or isinstance(value, types.SimpleNamespace)
+    return not isinstance(value, type) and (is_users(type(value)) or isinstance(value, types.SimpleNamespace))
 
 
-def _is_of(kind: Kind, value: Any) -> bool:
-    return kind.matches(type(value))
-
-
-def _tensor(tensor: Any) -> Any:
-    plain = str(tensor.layout) == "torch.strided" and tensor.device.type != "meta"
-    return tensor.detach().clone() if plain and tensor.nbytes <= _LARGEST else None
-
-
-_ROWS = (
-    _Row(lambda v: isinstance(v, dict), lambda v: dict(v), fill_dict),
-    _Row(lambda v: isinstance(v, list | deque), list, fill_list),
-    _Row(lambda v: isinstance(v, set), set, _put_set),
-    _Row(lambda v: isinstance(v, tuple | frozenset), list),
-    _Row(lambda v: isinstance(v, np.ndarray), _array, _put_array, refers=False),
-    _Row(
-        lambda v: isinstance(v, torchs("Tensor")),
-        _tensor,
-        lambda v, held: v.detach().copy_(held),
-        refers=False,
-    ),
-    *(_Row(partial(_is_of, kind), kind.parts, kind.put, refers=False) for kind in GENERATORS),
-    _Row(
-        lambda v: isinstance(v, torchs("Generator")),
-        lambda v: v.get_state(),
-        lambda v, state: v.set_state(state),
-        refers=False,
-    ),
-    _Row(lambda v: isinstance(v, FunctionType) and is_users(v), _of_function, _put_function),
-    _Row(lambda v: isinstance(v, MethodType), lambda v: [v.__func__, v.__self__]),
-    _Row(lambda v: isinstance(v, partial), lambda v: [v.func, v.args, v.keywords]),
-    _Row(lambda v: isinstance(v, torchs("nn.Module")), attributes_of, set_attributes),
-    _Row(lambda v: not isinstance(v, type) and _is_users_object(v), attributes_of, set_attributes),
-    _Row(lambda v: isinstance(getattr(v, "variables", None), list), lambda v: list(v.variables)),
-    _Row(lambda v: hasattr(type(v), "__array__"), _array, refers=False),
+_ROWS: tuple[tuple[Callable[[Any], bool], Callable[[Any], list[Any] | bytes | None]], ...] = (
+    (lambda v: isinstance(v, dict), _of_mapping),
+    (lambda v: isinstance(v, list | deque | tuple), list),
+    (lambda v: isinstance(v, set | frozenset), lambda v: sorted(v, key=repr)),
+    (lambda v: isinstance(v, np.ndarray), _of_array),
+    (lambda v: isinstance(v, torchs("Tensor")), _of_tensor),
+    (_is_generator, _of_generator),
+    (lambda v: isinstance(v, torchs("Generator")), lambda v: v.get_state().tolist()),
+    (lambda v: isinstance(v, FunctionType) and is_users(v), _of_function),
+    (lambda v: isinstance(v, MethodType), lambda v: [v.__func__, v.__self__]),
+    (lambda v: isinstance(v, partial), lambda v: [v.func, v.args, v.keywords]),
+    (lambda v: isinstance(v, torchs("nn.Module")) or _is_users_object(v), _of_instance),
+    (lambda v: isinstance(getattr(v, "variables", None), list), lambda v: list(v.variables)),
+    (lambda v: hasattr(type(v), "__array__"), _of_array),
 )
-
-
-class _Digest:
-    """One walk over a value and all that it holds."""
-
-    def __init__(self) -> None:
-        self.hash = hashlib.blake2b(digest_size=16)
-        self._seen: dict[int, Any] = {}
-
-    def add(self, value: Any) -> None:
-        if isinstance(value, _PLAIN):
-            self._say(f"{type(value).__qualname__} {value!r}")
-        elif id(value) in self._seen:
-            self._say(f"same {list(self._seen).index(id(value))}")
-        else:
-            self._seen[id(value)] = value
-            self._say(type(value).__qualname__)
-            self._add_parts(value)
-
-    def _add_parts(self, value: Any) -> None:
-        row = _row_of(value)
-        content = row and row.read(value)
-        if row is None or content is None:
-            self._say(id(value))
-        elif isinstance(content, set):
-            self._say(sorted(map(repr, content)))
-        elif isinstance(content, torchs("Tensor")):
-            self._say((content.dtype, content.shape, content.cpu().reshape(-1).tolist()))
-        elif isinstance(content, np.ndarray):
-            self._say((content.dtype, content.shape))
-            self.hash.update(content.tobytes())
-        elif row.refers:
-            for item in row.items(content):
-                self.add(item)
-        else:
-            self._say(content)
-
-    def _say(self, text: object) -> None:
-        self.hash.update(f"{text!r};".encode())
+"""How values are looked into, tried in this order."""

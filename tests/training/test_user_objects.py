@@ -1,4 +1,4 @@
-"""What the user's files keep: a unit that changes it is refused by name, and the change is undone."""
+"""What the user's files keep: a unit that changes it is refused by name, and its process ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from torch import nn
 
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.registry import import_object
-from cerebro_elastic.training.user_objects import UserGlobals, digest
+from cerebro_elastic.training import spoiled
+from cerebro_elastic.training.user_objects import UserGlobals
 
 
 def counter() -> Callable[[], int]:
@@ -70,23 +71,28 @@ VALUES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 }
 
 
+@pytest.fixture
+def spoilt(monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
+    monkeypatch.setattr(spoiled, "_stories", [])
+    return spoiled.spoiled
+
+
 @pytest.mark.parametrize("name", VALUES)
-def test_a_change_in_place_is_refused_and_undone(name: str) -> None:
+def test_a_change_in_place_is_refused_and_ends_the_process(name: str, spoilt: Callable[[], bool]) -> None:
     make, change = VALUES[name]
     value = make()
-    before = digest(value)
     file = ModuleType("a_file")
     sys.modules["a_file"] = file
     file.VALUE = value  # type: ignore[attr-defined]
     users = UserGlobals([type("Made", (), {"__module__": "a_file"})])
     try:
-        with users.borrowed():
-            pass
         for _ in range(2):
-            with pytest.raises(TaskError, match=r"a_file\.VALUE changed in training"), users.borrowed():
-                change(value)
-            assert digest(value) == before
-            assert file.VALUE is value  # type: ignore[attr-defined]
+            with users.borrowed():
+                pass
+        assert not spoilt()
+        with pytest.raises(TaskError, match=r"a_file\.VALUE changed in training"), users.borrowed():
+            change(value)
+        assert spoilt()
     finally:
         del sys.modules["a_file"]
 
@@ -129,29 +135,24 @@ def module(tmp_path: Path, imports_as_found: None) -> ModuleType:
     return sys.modules["their_file"]
 
 
-def kept(owner: Any) -> dict[str, Any]:
-    return {
-        name: kept(value) if isinstance(value, type) else digest(value)
-        for name, value in vars(owner).items()
-        if name[:2] != "__"
-    }
-
-
 @pytest.mark.parametrize("name", CHANGES)
-def test_only_the_unit_that_changes_a_file_fails(module: ModuleType, tmp_path: Path, name: str) -> None:
-    users, before = UserGlobals([], tmp_path), kept(module)
-    for _ in range(2):
-        with pytest.raises(TaskError, match=rf"their_file\.{name} changed in training"), users.borrowed():
-            exec(CHANGES[name], vars(module))
-        assert kept(module) == before
-        with users.borrowed():
-            exec("COUNT = 1; new = 1; del new; list(SEEN)", vars(module))
+def test_only_the_unit_that_changes_a_file_fails(
+    module: ModuleType, tmp_path: Path, name: str, spoilt: Callable[[], bool]
+) -> None:
+    users = UserGlobals([], tmp_path)
+    with pytest.raises(TaskError, match=rf"their_file\.{name} changed in training"), users.borrowed():
+        exec(CHANGES[name], vars(module))
+    assert spoilt()
+    with users.borrowed():
+        exec("COUNT = COUNT; new = 1; del new; list(SEEN)", vars(module))
 
 
-def test_a_units_own_error_goes_first_and_its_changes_are_undone(module: ModuleType, tmp_path: Path) -> None:
+def test_a_units_own_error_goes_first_and_its_process_ends(
+    module: ModuleType, tmp_path: Path, spoilt: Callable[[], bool]
+) -> None:
     with pytest.raises(ZeroDivisionError), UserGlobals([], tmp_path).borrowed():
         exec("COUNT = 2; 1 / 0", vars(module))
-    assert vars(module)["COUNT"] == 1
+    assert spoilt()
 
 
 def test_a_cached_function_is_where_what_is_made_once_may_stay(module: ModuleType, tmp_path: Path) -> None:
