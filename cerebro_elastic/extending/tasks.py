@@ -14,7 +14,7 @@ from cerebro_elastic.registry import is_users as is_users
 from cerebro_elastic.system import arguments
 from cerebro_elastic.system import process_settings as process_settings
 from cerebro_elastic.training import job_batches as job_batches
-from cerebro_elastic.training import user_objects
+from cerebro_elastic.training import user_globals
 from cerebro_elastic.training.array_task import ArrayTask as ArrayTask
 from cerebro_elastic.training.array_task import Learner as Learner
 from cerebro_elastic.training.array_task import UnitBatches as UnitBatches
@@ -24,6 +24,7 @@ from cerebro_elastic.training.hparams import Taker as Taker
 from cerebro_elastic.training.hparams import Takers as Takers
 from cerebro_elastic.training.metrics import EpochMeans as EpochMeans
 from cerebro_elastic.training.metrics import not_finite as not_finite
+from cerebro_elastic.training.objects import unchanged
 from cerebro_elastic.training.objects.object_graph import GraphRoot as GraphRoot
 from cerebro_elastic.training.objects.object_graph import ObjectGraph as ObjectGraph
 from cerebro_elastic.training.objects.object_graph import made_again as made_again
@@ -51,5 +52,5 @@ from cerebro_elastic.training.test_metrics import row_by_row as row_by_row
 
 combined_arguments = arguments.combined
 select_arguments = arguments.select
-object_digest = user_objects.digest
-UserGlobals = user_objects.UserGlobals
+object_digest = unchanged.digest
+UserGlobals = user_globals.UserGlobals

@@ -26,7 +26,7 @@ from cerebro_elastic.training.metrics import not_finite
 from cerebro_elastic.training.spoiled import spoiling
 from cerebro_elastic.training.task import ModelValues, Stopped, UnitJob, UnitResult
 from cerebro_elastic.training.test_metrics import evaluated, measured_alone, row_by_row
-from cerebro_elastic.training.user_objects import UserGlobals
+from cerebro_elastic.training.user_globals import UserGlobals
 
 
 class UnitBatches:

@@ -21,7 +21,7 @@ from cerebro_elastic.training.hparams import BUDGET, Taker, Takers
 from cerebro_elastic.training.parallel.base import Parts
 from cerebro_elastic.training.parallel.construct import optimizers_on
 from cerebro_elastic.training.passes import BatchMean, accuracy
-from cerebro_elastic.training.user_objects import UserGlobals
+from cerebro_elastic.training.user_globals import UserGlobals
 
 FOR_PASS = frozenset({"model", "optimizer", "scheduler", "batches", "epoch", "device"})
 """What ``train_fn`` and ``eval_fn`` may ask for besides hyper-parameters."""

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from cerebro_elastic.training.instances import made_by_compiler
-from cerebro_elastic.training.objects.constant import token
 from cerebro_elastic.training.objects.kinds import (
     KNOWN,
     LEAVES,
@@ -23,6 +22,7 @@ from cerebro_elastic.training.objects.kinds import (
 )
 from cerebro_elastic.training.objects.object_index import MemoryIndex, ObjectIndex
 from cerebro_elastic.training.objects.table import Rows, makeable, opaque
+from cerebro_elastic.training.objects.unchanged import token
 
 
 class Encoder:

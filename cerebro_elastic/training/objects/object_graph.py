@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.system.logs import EventLog
-from cerebro_elastic.training.objects.constant import is_iterator, refusal_of_iterator
 from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import Encoder
 from cerebro_elastic.training.objects.kinds import NotSerializable, Tree, name_of
@@ -68,8 +68,12 @@ class ObjectGraph:
         self._bare = {name for name, tree in trees.items() if not tree}
         self._at_setup = encoder.index
         for path in self._at_setup.opaque:
-            if is_iterator(value := self._at_setup.objects[path]):
-                raise TaskError(refusal_of_iterator(self._named(path), value))
+            if _is_iterator(value := self._at_setup.objects[path]):
+                raise TaskError(
+                    f"{self._named(path)} is a {name_of(type(value))}: its position can neither be read nor "
+                    "hop to another node. Keep what it iterates over and a number, take the iterator in the "
+                    "method that uses it, or give its class state_dict and load_state_dict"
+                )
 
     def restore(self, trees: Mapping[str, Tree], device: torch.device | None = None) -> None:
         """Restore what ``carry`` has returned; what it lacks stays as it is.
@@ -130,6 +134,11 @@ class ObjectGraph:
         """The object at ``path`` as its user calls it."""
         root = next(root for root in self._roots if path.startswith(f"{root.name}/"))
         return f"{root.label}.{path.removeprefix(f'{root.name}/').replace('/', '.')}"
+
+
+def _is_iterator(value: Any) -> bool:
+    """Whether ``value`` moves each time that it is used, and has no position that can be read."""
+    return hasattr(type(value), "__next__") and not isinstance(value, io.IOBase)
 
 
 def tree_of(values: Mapping[str, Any]) -> Tree:

@@ -20,7 +20,7 @@ from cerebro_elastic.training.objects.object_index import into
 _NUMBERS = "biufc"
 """The kinds of numpy's dtypes whose values hop."""
 
-_VALUES = (
+PLAIN_VALUES = (
     datetime.date, datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal,
     fractions.Fraction, range, slice, pathlib.PurePosixPath, pathlib.PureWindowsPath, type(pathlib.Path()),
 )  # fmt: skip
@@ -73,8 +73,8 @@ VALUES = (
     _Arrays("numpy's array", of(np.ndarray), made=(np.ndarray,)),
     Kind("member", of(Enum), _name_of_member, build=_member, identity=False),
     Kind(
-        "value", _VALUES.__contains__, lambda value: list(value.__reduce__()[1:]),
-        build=lambda kind, parts: kind(*parts[0]), made=_VALUES, identity=False,
+        "value", PLAIN_VALUES.__contains__, lambda value: list(value.__reduce__()[1:]),
+        build=lambda kind, parts: kind(*parts[0]), made=PLAIN_VALUES, identity=False,
     ),
 )  # fmt: skip
 

@@ -19,7 +19,8 @@ from torch import nn
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.training import spoiled
-from cerebro_elastic.training.user_objects import UserGlobals
+from cerebro_elastic.training.objects import unchanged
+from cerebro_elastic.training.user_globals import UserGlobals
 
 
 def counter() -> Callable[[], int]:
@@ -178,3 +179,29 @@ def test_the_program_that_runs_is_no_file_of_the_user(
     with UserGlobals([], tmp_path).borrowed():
         script.loader = object()  # type: ignore[attr-defined]
     assert hasattr(script, "loader")
+
+
+def tables() -> dict[str, Any]:
+    import pandas as pd
+
+    days = pd.to_datetime(["2020-01-01", None])
+    return {
+        "numbers and texts": pd.DataFrame({"n": np.random.default_rng(0).random(2), "t": ["a", "b"]}),
+        "days": pd.DataFrame({"day": days, "t": ["a", None], "lag": days - days[0]}),
+        "classes": pd.Series(["a", "b"], dtype="category"),
+        "objects": np.array([1.5, "a"], object),
+        "bytes": bytearray(b"ab"),
+    }
+
+
+@pytest.mark.parametrize("name", tables())
+def test_a_table_has_one_token_until_it_changes(name: str) -> None:
+    value = tables()[name]
+    first, kept = unchanged.token(value), [float(at) for at in range(1000)]  # which take addresses
+    assert unchanged.token(value) == first
+    assert len(kept) == 1000
+    if isinstance(value, bytearray | np.ndarray):
+        value[0] = 7
+    else:
+        value.iloc[0] = value.iloc[1]
+    assert unchanged.token(value) != first
