@@ -28,7 +28,7 @@ from cerebro_elastic.training.objects.value_kinds import GENERATORS, PLAIN_VALUE
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic)
 _MARSHALLED = {type(None), bool, int, float, complex, str, bytes}
 _LARGEST = 1 << 20
-"""In bytes or items: an array or a tensor that is larger is not looked into."""
+"""In bytes: an array or a tensor that is larger is not looked into."""
 _LONGEST = 100_000
 """The items of a container that is looked into."""
 
@@ -115,7 +115,7 @@ def _of_function(function: FunctionType) -> list[Any]:
 def _of_array(value: Any) -> list[Any] | bytes | None:
     """The content of an array, or of what can be one, such as a table of pandas or polars."""
     try:
-        if prod(value.shape) > _LARGEST or getattr(value, "nbytes", 0) > _LARGEST:
+        if getattr(value, "nbytes", 8 * prod(value.shape)) > _LARGEST:
             return None
         content = np.asarray(value)
     except Exception:  # whatever a class of a library raises
