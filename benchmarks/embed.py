@@ -31,12 +31,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from cerebro_elastic import checkpoint
-from cerebro_elastic.checkpoint.tree import flatten
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_once import MadeBatches
 from cerebro_elastic.data.reading.partition import Partition
+from cerebro_elastic.hop import checkpoint
+from cerebro_elastic.hop.checkpoint.tree import flatten
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training.functions import FunctionTask
 from cerebro_elastic.training.task import Task, TaskState, UnitJob

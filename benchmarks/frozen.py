@@ -25,10 +25,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.units import CheckpointRef
+from cerebro_elastic.hop import checkpoint
+from cerebro_elastic.hop.optimizer_state import take, to_names
 from cerebro_elastic.training.parallel.construct import hand_over, untrained
-from cerebro_elastic.training.parallel.optimizer_state import take, to_names
 
 WIDTH, RANK, TIMES = 1024, 8, 7
 

@@ -29,9 +29,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.attempts import Attempt, FailureKind
 from cerebro_elastic.core.model.units import Unit
+from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.system import devices
 from cerebro_elastic.training.parallel import group
 from cerebro_elastic.training.parallel.base import Parallelism, Parts, make_parallelism

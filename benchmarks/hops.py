@@ -29,9 +29,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from cerebro_elastic import checkpoint
-from cerebro_elastic.checkpoint import Part
 from cerebro_elastic.core.model.units import CheckpointRef
+from cerebro_elastic.hop import checkpoint
+from cerebro_elastic.hop.checkpoint import Part
 from cerebro_elastic.training.parallel import collectives, group
 from cerebro_elastic.training.parallel.base import Parallelism, Parts, Sharding, make_parallelism
 from cerebro_elastic.training.parallel.rank_pool import Ranks

@@ -229,7 +229,7 @@ def state_of(layers: int) -> dict[str, Any]:
 
 
 def save(layers: str, rounds: str) -> None:
-    from cerebro_elastic import checkpoint
+    from cerebro_elastic.hop import checkpoint
 
     state = state_of(int(layers))
     for number in range(int(rounds) + 1):
@@ -241,8 +241,8 @@ def save(layers: str, rounds: str) -> None:
 
 
 def load(*saved: str) -> None:
-    from cerebro_elastic import checkpoint
     from cerebro_elastic.core.model.units import CheckpointRef
+    from cerebro_elastic.hop import checkpoint
 
     refs = [CheckpointRef(*each.split(), 0) for each in saved]  # type: ignore[misc]
     checkpoint.load(refs[0])

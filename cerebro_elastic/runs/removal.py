@@ -259,7 +259,7 @@ def _with(
 
 def prune(result: RunResult, planned: Pruning) -> None:
     """Remove the checkpoints that were ``planned``; a note stays in the place of each."""
-    from cerebro_elastic import checkpoint
+    from cerebro_elastic.hop import checkpoint
 
     with result.folder.locked():
         keep = " ".join(planned.keep) or "none"

@@ -36,14 +36,14 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from numpy.typing import NDArray
 
-from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.units import CheckpointRef, Phase, Unit
 from cerebro_elastic.data.reading.column_rows import Arrays
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import TaskError
+from cerebro_elastic.hop import checkpoint
+from cerebro_elastic.hop.generators import generators
 from cerebro_elastic.training import job_batches
-from cerebro_elastic.training.generators import generators
 from cerebro_elastic.training.task import (
     Exports,
     Stopped,

@@ -11,22 +11,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from cerebro_elastic import checkpoint
-from cerebro_elastic.checkpoint import Still
-from cerebro_elastic.checkpoint.tree import flatten
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import TaskError
+from cerebro_elastic.hop import checkpoint
+from cerebro_elastic.hop.checkpoint import Still
+from cerebro_elastic.hop.checkpoint.tree import flatten
+from cerebro_elastic.hop.generators import Generators, generators
+from cerebro_elastic.hop.spoiled import spoiling
+from cerebro_elastic.hop.user_globals import UserGlobals
 from cerebro_elastic.system import arguments
 from cerebro_elastic.system.process_settings import AsSetUp, borrowed
 from cerebro_elastic.system.setting import Setting
 from cerebro_elastic.training import job_batches
-from cerebro_elastic.training.generators import Generators, generators
 from cerebro_elastic.training.hparams import BUDGET, Taker, Takers
 from cerebro_elastic.training.metrics import not_finite
-from cerebro_elastic.training.spoiled import spoiling
 from cerebro_elastic.training.task import ModelValues, Stopped, UnitJob, UnitResult
 from cerebro_elastic.training.test_metrics import evaluated, measured_alone, row_by_row
-from cerebro_elastic.training.user_globals import UserGlobals
 
 
 class UnitBatches:

@@ -19,18 +19,20 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from cerebro_elastic.checkpoint import Still
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.reading.batches import whole
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import TaskError
+from cerebro_elastic.hop.checkpoint import Still
+from cerebro_elastic.hop.generators import rng
+from cerebro_elastic.hop.objects.model_graph import graph_of_parts
+from cerebro_elastic.hop.objects.tensor_kinds import cloned, own_attributes
+from cerebro_elastic.hop.optimizer_state import constructor_options, override_options, to_names
+from cerebro_elastic.hop.structure import ModelStructure, rebuild, without_uninitialized
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.system import process_settings
 from cerebro_elastic.training import job_batches
-from cerebro_elastic.training.generators import rng
 from cerebro_elastic.training.metrics import EpochMeans, not_finite
-from cerebro_elastic.training.objects.model_graph import graph_of_parts
-from cerebro_elastic.training.objects.tensor_kinds import cloned, own_attributes
 from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.parallel.base import (
     WHOLE,
@@ -43,7 +45,6 @@ from cerebro_elastic.training.parallel.base import (
 from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.construct import made, share_bases, untrained
 from cerebro_elastic.training.parallel.data_parallel import mapped
-from cerebro_elastic.training.parallel.optimizer_state import constructor_options, override_options, to_names
 from cerebro_elastic.training.passes import (
     BatchMean,
     LossOfBatch,
@@ -53,7 +54,6 @@ from cerebro_elastic.training.passes import (
     unweighted,
     weighted,
 )
-from cerebro_elastic.training.structure import ModelStructure, rebuild, without_uninitialized
 from cerebro_elastic.training.task import Observe, Stopped, TaskState, UnitJob
 from cerebro_elastic.training.test_metrics import measured_alone, row_by_row
 from cerebro_elastic.training.user_functions import UserFunctions, step_scheduler

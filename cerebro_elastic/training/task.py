@@ -21,13 +21,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from cerebro_elastic.checkpoint import Still
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.reading.batches import batches
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_once import DataUse, MadeBatches
 from cerebro_elastic.data.reading.partition import Partition
+from cerebro_elastic.hop.checkpoint import Still
 
 TaskState: TypeAlias = Mapping[str, Any]
 """A config's state between two units (see the module)."""

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic import checkpoint
-from cerebro_elastic.checkpoint import on_device
 from cerebro_elastic.core.history.lineage import is_newborn
 from cerebro_elastic.core.model.codec import decode, encode
 from cerebro_elastic.core.model.configs import Config
@@ -26,6 +24,8 @@ from cerebro_elastic.data.reading.made_twice import BATCHES
 from cerebro_elastic.data.reading.partition import Partition, unopened
 from cerebro_elastic.data.shards.making import make_columns
 from cerebro_elastic.errors import RecipeError, TaskError
+from cerebro_elastic.hop import checkpoint
+from cerebro_elastic.hop.checkpoint import on_device
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import import_object, load, naming_extras
 from cerebro_elastic.system.cache_space import Room

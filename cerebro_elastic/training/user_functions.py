@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import TaskError, did_you_mean
+from cerebro_elastic.hop.user_globals import UserGlobals
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.registry import import_object, is_reference
 from cerebro_elastic.system import arguments
@@ -21,7 +22,6 @@ from cerebro_elastic.training.hparams import BUDGET, Taker, Takers
 from cerebro_elastic.training.parallel.base import Parts
 from cerebro_elastic.training.parallel.construct import optimizers_on
 from cerebro_elastic.training.passes import BatchMean, accuracy
-from cerebro_elastic.training.user_globals import UserGlobals
 
 FOR_PASS = frozenset({"model", "optimizer", "scheduler", "batches", "epoch", "device"})
 """What ``train_fn`` and ``eval_fn`` may ask for besides hyper-parameters."""

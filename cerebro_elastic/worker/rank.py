@@ -16,6 +16,7 @@ from cerebro_elastic.config import StoreSettings, cache_folder, seconds_from
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import CerebroError, RunError, StoreUnavailable, TxnUnknown
+from cerebro_elastic.hop.spoiled import spoiled
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
@@ -29,7 +30,6 @@ from cerebro_elastic.system.clock import Clock, SystemClock
 from cerebro_elastic.system.devices import CPU, SHARED, device_of, is_accelerator, kind_here, limit, use
 from cerebro_elastic.system.files import private_folder
 from cerebro_elastic.system.listening import own_address
-from cerebro_elastic.training.spoiled import spoiled
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.assignment_watcher import AssignmentWatcher
 from cerebro_elastic.worker.group_rendezvous import RankIdentity, needs_group

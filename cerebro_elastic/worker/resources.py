@@ -18,9 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 
-from cerebro_elastic.checkpoint.on_device import copies_bytes, keep_copies_of
 from cerebro_elastic.core.model.attempts import Resources
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.hop.checkpoint.on_device import copies_bytes, keep_copies_of
 from cerebro_elastic.system import devices
 from cerebro_elastic.system.clock import Clock
 from cerebro_elastic.system.process import PYTHON

@@ -11,11 +11,11 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import TypeVar
 
-from cerebro_elastic import checkpoint
-from cerebro_elastic.checkpoint import Part, Still, Written
-from cerebro_elastic.checkpoint.storage import NOTHING
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy
+from cerebro_elastic.hop import checkpoint
+from cerebro_elastic.hop.checkpoint import Part, Still, Written
+from cerebro_elastic.hop.checkpoint.storage import NOTHING
 from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.task import TaskState, UnitResult
 

@@ -9,11 +9,11 @@ from contextlib import suppress
 from threading import Event, Lock
 from typing import Any
 
-from cerebro_elastic import checkpoint
-from cerebro_elastic.checkpoint import Part
 from cerebro_elastic.core.model.attempts import Attempt, Prefetch
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CerebroError, DamagedCheckpoint, StorageError
+from cerebro_elastic.hop import checkpoint
+from cerebro_elastic.hop.checkpoint import Part
 from cerebro_elastic.system.cache_space import Room
 
 Fetch = Callable[[int, Callable[[], None], Room], object]

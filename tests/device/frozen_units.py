@@ -17,9 +17,9 @@ import torch
 from frozen_on_ranks import jobs, lightning_task, torch_task
 from torch import Tensor, nn
 
-from cerebro_elastic import checkpoint
-from cerebro_elastic.checkpoint import on_device
 from cerebro_elastic.core.model.units import CheckpointRef
+from cerebro_elastic.hop import checkpoint
+from cerebro_elastic.hop.checkpoint import on_device
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.system import devices
 from cerebro_elastic.training.functions import FunctionTask

@@ -16,10 +16,10 @@ from cerebro_elastic import RunResult
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.data.reading.batches import batches
 from cerebro_elastic.data.reading.partition import sample_order
+from cerebro_elastic.hop.objects.encoder import Encoder
+from cerebro_elastic.hop.optimizer_state import to_names
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.reporting.results import ConfigResult
-from cerebro_elastic.training.objects.encoder import Encoder
-from cerebro_elastic.training.parallel.optimizer_state import to_names
 from cerebro_elastic.training.task import UnitJob
 from cerebro_elastic.training.unit_runner import UnitRunner
 from support.same import assert_same

@@ -24,15 +24,15 @@ import torch
 from recorded_run import record
 from typer.testing import CliRunner
 
-from cerebro_elastic import checkpoint
-from cerebro_elastic.checkpoint.manifest import compact
-from cerebro_elastic.checkpoint.manifest import read as read_manifest
 from cerebro_elastic.cli.app import app
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.model.codec import UnreadableValue, decode
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CerebroError, DamagedCheckpoint
+from cerebro_elastic.hop import checkpoint
+from cerebro_elastic.hop.checkpoint.manifest import compact
+from cerebro_elastic.hop.checkpoint.manifest import read as read_manifest
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results import record_chain
 from cerebro_elastic.runs.results.export import export

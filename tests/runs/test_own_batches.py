@@ -14,9 +14,9 @@ from cerebro_elastic.data.ragged import encoded, sequences
 from cerebro_elastic.data.reading.batches import batches
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
+from cerebro_elastic.hop.generators import rng
 from cerebro_elastic.runs.exactness.own_batches import own_batches
 from cerebro_elastic.training.fingerprint import fingerprints
-from cerebro_elastic.training.generators import rng
 
 ROWS = 11
 STREAM = random.Random(4)

@@ -13,10 +13,11 @@ import pytest
 import recorded_run
 from recorded_run import MODEL, opened, record
 
-from cerebro_elastic import RunResult, checkpoint
+from cerebro_elastic import RunResult
 from cerebro_elastic.core.model.reuse import Reusable
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, StorageError
+from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.runs import versions
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.replay import replay

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import cerebro_elastic
-from cerebro_elastic import RunResult, checkpoint
+from cerebro_elastic import RunResult
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
@@ -25,6 +25,7 @@ from cerebro_elastic.core.model.events import (
 )
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import CerebroError, RunError
+from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search

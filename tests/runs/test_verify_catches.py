@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cerebro_elastic import checkpoint
 from cerebro_elastic.cli.app import app
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.events import (
@@ -26,6 +25,7 @@ from cerebro_elastic.core.model.events import (
 from cerebro_elastic.core.model.origin import basis_of, origin_of
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import CheckpointRef
+from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.result import RunResult

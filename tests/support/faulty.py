@@ -46,9 +46,9 @@ def _wrap_rank_behind(leave_when_asked: Around, *args: Any) -> Any:
 
 def wrap_rank() -> None:
     """Put the points of a rank into this process (imports torch)."""
-    from cerebro_elastic import checkpoint
-    from cerebro_elastic.checkpoint import storage
     from cerebro_elastic.data.reading import cached_column
+    from cerebro_elastic.hop import checkpoint
+    from cerebro_elastic.hop.checkpoint import storage
     from cerebro_elastic.store.client.etcd import EtcdStore
     from cerebro_elastic.store.ledger.nodes import NodeLedger
     from cerebro_elastic.store.ledger.worker import WorkerLedger

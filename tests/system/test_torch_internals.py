@@ -14,8 +14,8 @@ from torch.nn.utils import prune
 from torch.optim.lr_scheduler import ChainedScheduler, ConstantLR
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
+from cerebro_elastic.hop import _torch_internals as internals
 from cerebro_elastic.system import torch_internals
-from cerebro_elastic.training import _torch_internals as internals
 
 
 class Buffered(nn.Module):
@@ -148,11 +148,3 @@ def test_a_lazy_module_is_finalized_as_its_first_batch_does_it() -> None:
     assert type(ours) is type(torchs) is nn.Linear
     assert vars(ours).keys() == vars(torchs).keys()
     assert not internals.hooks_of(ours, "_forward_pre_hooks")
-
-
-def test_a_recurrent_module_takes_its_present_parameters() -> None:
-    module = nn.LSTM(1, 1)
-    fresh: Tensor = nn.Parameter(torch.ones_like(module.weight_ih_l0))
-    torch_internals.parameters_of(module)["weight_ih_l0"] = fresh  # type: ignore[assignment]
-    internals.refresh_flat_weights(module)
-    assert module._flat_weights[0] is fresh

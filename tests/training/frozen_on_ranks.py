@@ -10,10 +10,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
+from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training.functions import FunctionTask
 from cerebro_elastic.training.parallel.collectives import ranks

@@ -21,8 +21,8 @@ from frozen_on_ranks import (
 )
 from lightning.pytorch import callbacks as stock
 
-from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy
+from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.training.parallel.rank_pool import RankFailed, Ranks
 from cerebro_elastic.training.task import Task
 

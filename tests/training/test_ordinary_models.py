@@ -14,16 +14,16 @@ import pytest
 import torch
 from torch import nn
 
-from cerebro_elastic.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.data.reading.batches import batches
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition, sample_order
 from cerebro_elastic.errors import CheckpointError, TaskError
+from cerebro_elastic.hop.checkpoint.tree import flatten, unflatten
+from cerebro_elastic.hop.generators import rng
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.training.functions import FunctionTask
-from cerebro_elastic.training.generators import rng
 from cerebro_elastic.training.task import TaskState, UnitJob
 from support.same import assert_same
 

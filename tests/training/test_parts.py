@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from cerebro_elastic import checkpoint
-from cerebro_elastic.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.core.model.units import Phase, Unit
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
+from cerebro_elastic.hop import checkpoint
+from cerebro_elastic.hop.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.functions import FunctionTask

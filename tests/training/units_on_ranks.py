@@ -12,10 +12,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from cerebro_elastic.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
+from cerebro_elastic.hop.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training.functions import FunctionTask
 from cerebro_elastic.training.parallel.collectives import ranks

@@ -17,7 +17,6 @@ import pytest
 import torch
 from scene import Scene
 
-from cerebro_elastic import checkpoint
 from cerebro_elastic.core.history.progress import next_units
 from cerebro_elastic.core.model.attempts import Attempt, FailureKind, Member, Prefetch
 from cerebro_elastic.core.model.configs import Status
@@ -25,6 +24,7 @@ from cerebro_elastic.core.model.events import NodeDraining, UnitCommitted, UnitW
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
 from cerebro_elastic.errors import DamagedCheckpoint, StorageError, StoreUnavailable
+from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.system.cache_space import Room
 from cerebro_elastic.worker.state_fetcher import StateFetcher
 from support.waiting import SOON

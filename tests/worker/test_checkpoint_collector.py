@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from scene import Scene
 
-from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.configs import Status
+from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.store.client.base import Snapshot
 from cerebro_elastic.worker.checkpoint_collector import CheckpointCollector
 

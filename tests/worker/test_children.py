@@ -7,11 +7,11 @@ from pathlib import Path
 
 from scene import Scene
 
-from cerebro_elastic import checkpoint
 from cerebro_elastic.core.history.progress import next_units
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.units import CheckpointRef
+from cerebro_elastic.hop import checkpoint
 
 
 def config(scene: Scene, name: str) -> Config:

@@ -13,7 +13,6 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from scene import Scene
 
-from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.core.model.events import (
     NodeDraining,
@@ -22,6 +21,7 @@ from cerebro_elastic.core.model.events import (
     UnitTrained,
 )
 from cerebro_elastic.core.model.units import Strategy
+from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.worker.saving import BackgroundWriter
 from support.waiting import SOON, wait_for
 

@@ -14,11 +14,11 @@ import pytest
 import torch
 from stage import Stage
 
-from cerebro_elastic import checkpoint
 from cerebro_elastic.core.history.progress import advance, next_units
 from cerebro_elastic.core.model.attempts import FailureKind, Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.units import Strategy
+from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.system import forkserver
 from cerebro_elastic.training.unit_runner import UnitRunner

@@ -20,9 +20,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, Self
 
-from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.data.reading.made_once import MadeBatches
+from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.runs.exactness.culprit import why_batches_differ
 from cerebro_elastic.runs.exactness.differences import (
     BATCH,

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cerebro_elastic.checkpoint.tree import flatten, leaves_in
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase, Strategy
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.errors import TaskError
+from cerebro_elastic.hop.checkpoint.tree import flatten, leaves_in
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.exactness.check_configs import (
     device_of_checks,

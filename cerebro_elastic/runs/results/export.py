@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_elastic.checkpoint.tree import is_tensor
 from cerebro_elastic.core.history.lineage import history
 from cerebro_elastic.core.history.progress import at_end
 from cerebro_elastic.core.model.attempts import Visit
@@ -23,6 +22,7 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.units import CheckpointRef, Phase, RecordHead
 from cerebro_elastic.data.manifest import Manifest, check_unchanged
 from cerebro_elastic.errors import DataError, RunError, StorageError, TaskError
+from cerebro_elastic.hop.checkpoint.tree import is_tensor
 from cerebro_elastic.reporting.card import Card
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.runs.exactness.outcome import RunExactness

@@ -41,7 +41,7 @@ from cerebro_elastic.system.files import content, locate
 from cerebro_elastic.system.words import counted
 
 if TYPE_CHECKING:
-    from cerebro_elastic import checkpoint
+    from cerebro_elastic.hop import checkpoint
 
 Manifests: TypeAlias = "Mapping[str, checkpoint.Manifest | DamagedCheckpoint]"
 """Of the checkpoints at rest, by their names: what their manifests say, or why they are not as written."""

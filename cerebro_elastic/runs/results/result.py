@@ -390,7 +390,7 @@ def load_picked(
     A live run deletes a state as soon as it has a better one: then ``pick`` chooses again, from the run as it
     is by then. Raises ``RunError`` if each state is gone before it is read, ``CheckpointError`` if one of a
     run that has ended cannot be read."""
-    from cerebro_elastic import checkpoint
+    from cerebro_elastic.hop import checkpoint
 
     until = time.monotonic() + _PATIENCE
     while True:

@@ -184,7 +184,7 @@ def _measure_here(request: Mapping[str, Any]) -> dict[str, Any]:
     spec = decode(request["spec"], Spec)
     from pathlib import Path
 
-    from cerebro_elastic import checkpoint
+    from cerebro_elastic.hop import checkpoint
     from cerebro_elastic.system.devices import CPU, device_of, kind_here, use
     from cerebro_elastic.training.test_metrics import intervals
     from cerebro_elastic.training.unit_runner import UnitRunner

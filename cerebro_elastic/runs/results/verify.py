@@ -210,14 +210,14 @@ def _foldable(result: RunResult) -> Iterator[Violation]:
 
 
 def _manifests(spec: Spec) -> Manifests:
-    from cerebro_elastic import checkpoint
+    from cerebro_elastic.hop import checkpoint
 
     return dict(checkpoint.manifests(f"{spec.storage}/checkpoints"))
 
 
 def _readable(ref: CheckpointRef, pruned: dict[str, str]) -> bool:
     """Whether the checkpoint is whole, or was removed by a person: then it is noted as ``pruned``."""
-    from cerebro_elastic import checkpoint
+    from cerebro_elastic.hop import checkpoint
 
     try:
         checkpoint.verify(ref)

@@ -36,7 +36,7 @@ def check_here(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gone(configs: Iterable[Config]) -> Iterator[str]:
-    from cerebro_elastic import checkpoint
+    from cerebro_elastic.hop import checkpoint
 
     for config in configs:
         assert config.head is not None

@@ -404,7 +404,7 @@ def check_start(recipe: Recipe, points: Sequence[HParams], data: str, manifest: 
 
     Raises ``RecipeError`` for a model that does not take it, ``CheckpointError`` if it cannot be read.
     """
-    from cerebro_elastic import checkpoint
+    from cerebro_elastic.hop import checkpoint
     from cerebro_elastic.training.task import Stopped
     from cerebro_elastic.training.unit_runner import UnitRunner
 

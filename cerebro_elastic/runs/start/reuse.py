@@ -448,7 +448,7 @@ def _steps(recipe: Recipe, spec: Spec, start: Config, visits: Sequence[Visit]) -
 def _readable(ref: CheckpointRef | None) -> bool:
     if ref is None:
         return False
-    from cerebro_elastic import checkpoint
+    from cerebro_elastic.hop import checkpoint
 
     try:
         checkpoint.verify(ref)
@@ -502,7 +502,7 @@ def _own(
 ) -> tuple[tuple[Visit, ...], Collection[CheckpointRef]]:
     """The visits as the new run has them. The state with which the step ends, and each epoch's end that is
     there, are linked, and returned, too; the others were deleted before, as in any run."""
-    from cerebro_elastic import checkpoint
+    from cerebro_elastic.hop import checkpoint
 
     run, name = chain.run.run, _folder(chain)
     there: set[CheckpointRef] = set()

@@ -16,17 +16,17 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 
-from cerebro_elastic.checkpoint import Still, as_they_are
-from cerebro_elastic.checkpoint.on_device import copied, is_copy, on_host
-from cerebro_elastic.checkpoint.tree import flatten, leaves_in
 from cerebro_elastic.errors import CheckpointError
+from cerebro_elastic.hop.checkpoint import Still, as_they_are
+from cerebro_elastic.hop.checkpoint.on_device import copied, is_copy, on_host
+from cerebro_elastic.hop.checkpoint.tree import flatten, leaves_in
 from cerebro_elastic.system.torch_internals import (
     MODULE_ATTRIBUTES,
     buffers_of,
     non_persistent_buffers_of,
     parameters_of,
 )
-from cerebro_elastic.training._torch_internals import give_memory, move_parameter, same_parameters
+from cerebro_elastic.training.parallel._torch_internals import give_memory, move_parameter, same_parameters
 from cerebro_elastic.training.parallel.base import Make, Parts
 from cerebro_elastic.training.parallel.collectives import ranks
 

@@ -14,10 +14,11 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, Offlo
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from cerebro_elastic import checkpoint
 from cerebro_elastic.errors import RecipeError, TaskError, did_you_mean
-from cerebro_elastic.training._torch_internals import local_tensor_of, sharded_like
+from cerebro_elastic.hop import checkpoint
+from cerebro_elastic.hop.optimizer_state import NamedState, take, to_names
 from cerebro_elastic.training.parallel import collectives
+from cerebro_elastic.training.parallel._torch_internals import local_tensor_of, sharded_like
 from cerebro_elastic.training.parallel.base import Make, Parts, Spread
 from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.construct import made
@@ -28,7 +29,6 @@ from cerebro_elastic.training.parallel.data_parallel import (
     taken,
 )
 from cerebro_elastic.training.parallel.group import mesh
-from cerebro_elastic.training.parallel.optimizer_state import NamedState, take, to_names
 
 
 def blocks(model: nn.Module, classes: Sequence[str] | None) -> dict[str, nn.Module]:

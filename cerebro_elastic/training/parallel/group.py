@@ -31,7 +31,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from cerebro_elastic.errors import GroupBroken, RanksApart, RankUnreachable
 from cerebro_elastic.system.listening import interface_towards, listener_at, listening_address
-from cerebro_elastic.training._torch_internals import (
+from cerebro_elastic.training.parallel._torch_internals import (
     abort_groups,
     forget_failed_groups,
     forget_groups_of,

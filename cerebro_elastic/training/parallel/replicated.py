@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.training._torch_internals import check_reducer_finished
+from cerebro_elastic.hop.optimizer_state import take, to_names
+from cerebro_elastic.training.parallel._torch_internals import check_reducer_finished
 from cerebro_elastic.training.parallel.base import LossOf, Make, Parallelism, Parts, Portion
 from cerebro_elastic.training.parallel.construct import hand_over, made, place
 from cerebro_elastic.training.parallel.data_parallel import DataParallel, taken
-from cerebro_elastic.training.parallel.optimizer_state import take, to_names
 
 
 class Single(Parallelism):

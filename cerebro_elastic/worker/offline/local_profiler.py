@@ -15,7 +15,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Self
 
-from cerebro_elastic import checkpoint
 from cerebro_elastic.core.history.progress import next_units
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.codec import decode, encode
@@ -23,6 +22,7 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.errors import DataError, GroupBroken, StorageError
+from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.system import files
 from cerebro_elastic.system.clock import SystemClock
 from cerebro_elastic.system.devices import CPU, count_here, device_of, kind_here, use

@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from cerebro_elastic import checkpoint
 from cerebro_elastic.core.history.lineage import history
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Config
@@ -22,6 +21,7 @@ from cerebro_elastic.core.model.origin import Origin, basis_of, origin_of
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageError
+from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.devices import kind_of
 from cerebro_elastic.system.files import exists, locate

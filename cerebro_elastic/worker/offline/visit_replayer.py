@@ -10,13 +10,13 @@ from operator import le
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.codec import decode, encode
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.errors import DamagedData
+from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.system.devices import CPU, device_of, use
 from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.task import UnitResult, never

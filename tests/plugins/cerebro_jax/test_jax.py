@@ -14,9 +14,9 @@ import optax
 import pytest
 from flax import nnx
 
-from cerebro_elastic import checkpoint
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.tasks import TaskState
+from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.testing.task_contract import Epoch, TaskContract
 from cerebro_jax.section import JaxSection
 from cerebro_jax.task import JaxTask

@@ -18,8 +18,8 @@ from flax import nnx, struct
 
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.tasks import job_batches
+from cerebro_elastic.hop.spoiled import spoiled
 from cerebro_elastic.testing.task_contract import TaskContract, hop
-from cerebro_elastic.training.spoiled import spoiled
 from cerebro_jax.section import JaxSection
 from cerebro_jax.task import JaxTask
 

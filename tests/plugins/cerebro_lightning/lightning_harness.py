@@ -17,15 +17,15 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger
 
-from cerebro_elastic.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.data.reading.batches import batch_count, batches
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition, sample_order, unopened
+from cerebro_elastic.hop.checkpoint.tree import flatten, unflatten
+from cerebro_elastic.hop.generators import rng
+from cerebro_elastic.hop.objects.encoder import Encoder
+from cerebro_elastic.hop.optimizer_state import to_names
 from cerebro_elastic.registry import import_object
-from cerebro_elastic.training.generators import rng
-from cerebro_elastic.training.objects.encoder import Encoder
-from cerebro_elastic.training.parallel.optimizer_state import to_names
 from cerebro_elastic.training.task import TaskState, UnitJob, UnitResult
 from cerebro_lightning import LightningTask
 from cerebro_lightning.section import LightningSection

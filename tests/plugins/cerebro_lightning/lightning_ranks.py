@@ -11,9 +11,9 @@ import numpy as np
 import torch.distributed as dist
 from lightning_harness import FOLDER, LOADER, Case, job
 
-from cerebro_elastic import checkpoint
-from cerebro_elastic.checkpoint import Part
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy
+from cerebro_elastic.hop import checkpoint
+from cerebro_elastic.hop.checkpoint import Part
 from cerebro_elastic.runs.exactness.compare import ExactnessCheck
 from cerebro_elastic.runs.exactness.outcome import Exactness
 from cerebro_elastic.training.parallel import collectives

@@ -11,7 +11,7 @@ from lightning_harness import Case, job
 from lightning_zoo import Net
 from torch import Tensor
 
-from cerebro_elastic.checkpoint.tree import flatten
+from cerebro_elastic.hop.checkpoint.tree import flatten
 from cerebro_lightning import LightningTask
 
 

@@ -20,7 +20,7 @@ from cerebro_elastic.data.reading import worker_processes as batch_workers
 from cerebro_elastic.data.reading.datasets import ROW
 from cerebro_elastic.data.reading.partition import sample_order
 from cerebro_elastic.errors import CerebroError, DataError, TaskError
-from cerebro_elastic.training.generators import rng
+from cerebro_elastic.hop.generators import rng
 from cerebro_elastic.training.parallel.rank_pool import Ranks
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_lightning.loaders import UnitLoaders

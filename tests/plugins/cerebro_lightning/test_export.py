@@ -22,8 +22,8 @@ from lightning_harness import (
     units,
 )
 
+from cerebro_elastic.hop.optimizer_state import to_names
 from cerebro_elastic.registry import import_object
-from cerebro_elastic.training.parallel.optimizer_state import to_names
 from cerebro_elastic.training.task import Exports
 from cerebro_lightning import LightningTask
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from lightning_harness import ORDERS, Case, differences, ordinary_fit, outcome, units
 
-from cerebro_elastic.checkpoint import save
+from cerebro_elastic.hop.checkpoint import save
 
 STOP = {"class": "EarlyStopping", "args": {"monitor": "val_loss", "patience": 0, "min_delta": 10.0}}
 

@@ -20,8 +20,8 @@ from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning_harness import FOLDER, Case, differences, job, outcome, units
 from lightning_ranks import CHOICES, places, some_units
 
-from cerebro_elastic.checkpoint import load, save
-from cerebro_elastic.training.generators import rng
+from cerebro_elastic.hop.checkpoint import load, save
+from cerebro_elastic.hop.generators import rng
 from cerebro_elastic.training.parallel.rank_pool import Ranks
 from cerebro_elastic.training.task import TaskState
 from cerebro_lightning import LightningTask

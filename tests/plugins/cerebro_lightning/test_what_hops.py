@@ -24,7 +24,7 @@ from lightning_harness import (
 from torch import Tensor
 
 from cerebro_elastic.errors import CheckpointError, TaskError
-from cerebro_elastic.training.objects import object_graph
+from cerebro_elastic.hop.objects import object_graph
 from cerebro_lightning import LightningTask
 from cerebro_lightning.section import LightningSection
 from cerebro_lightning.state import plain_tensors

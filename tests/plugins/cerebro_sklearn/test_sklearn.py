@@ -18,8 +18,8 @@ from sklearn.preprocessing import StandardScaler
 
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.tasks import TaskState
+from cerebro_elastic.hop.generators import generators
 from cerebro_elastic.testing.task_contract import ROWS, Epoch, TaskContract
-from cerebro_elastic.training.generators import generators
 from cerebro_sklearn.boosting import BoostingTask
 from cerebro_sklearn.section import BoostingSection, SklearnSection
 from cerebro_sklearn.task import SklearnTask, fitted_arrays, objects_of

@@ -31,14 +31,14 @@ from transformers import (
     TrainingArguments,
 )
 
-from cerebro_elastic.checkpoint import bases
-from cerebro_elastic.checkpoint.tree import flatten
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.data.ragged import Ragged, offsets_of
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError
 from cerebro_elastic.extending.tasks import Strategy, select_arguments
+from cerebro_elastic.hop.checkpoint import bases
+from cerebro_elastic.hop.checkpoint.tree import flatten
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.system.source_code import digests_in
 from cerebro_elastic.testing.task_contract import Epoch, TaskContract, digest, hop

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from cerebro_elastic import checkpoint
+from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.training.parallel.rank_pool import RankFailed, Ranks
 from support.hops import shards_go_on, unit, unpacked
 from support.same import assert_same

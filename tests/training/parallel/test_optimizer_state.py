@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from cerebro_elastic.checkpoint.tree import flatten
 from cerebro_elastic.errors import CheckpointError, TaskError
-from cerebro_elastic.training.parallel.optimizer_state import take, to_names
+from cerebro_elastic.hop.checkpoint.tree import flatten
+from cerebro_elastic.hop.optimizer_state import take, to_names
 from support.same import assert_same
 
 

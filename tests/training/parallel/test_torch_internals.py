@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from cerebro_elastic.training import _torch_internals as internals
+from cerebro_elastic.hop import _torch_internals as of_hops
+from cerebro_elastic.training.parallel import _torch_internals as internals
 from cerebro_elastic.training.parallel import group
 from cerebro_elastic.training.parallel.rank_pool import Ranks
 from cerebro_pipeline import _torch_internals as nested
@@ -27,7 +28,7 @@ def test_a_name_is_there(name: str) -> None:
 
 def test_the_hooks_of_an_optimizers_state_are_where_we_look() -> None:
     optimizer = torch.optim.SGD([torch.zeros(1)])
-    for table in internals.OPTIMIZER_STATE_HOOKS:
+    for table in of_hops.OPTIMIZER_STATE_HOOKS:
         assert hasattr(optimizer, table), f"torch {torch.__version__}: an optimizer has no {table} any more"
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-from cerebro_elastic import checkpoint
 from cerebro_elastic.core.history.progress import next_units, position, skipped
 from cerebro_elastic.core.model.attempts import Attempt, Prefetch, Visit
 from cerebro_elastic.core.model.configs import Config
@@ -20,6 +19,7 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageError
+from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.system import files
 from cerebro_elastic.system.files import exists, locate, read, write
