@@ -1,6 +1,6 @@
 """The space that a host's cache may take: before a partition is fetched, others are dropped to make room.
 
-Copies of bases (``checkpoint/bases.py``) lie among the partitions and count as such. Made batches and opened
+Copies of bases (``hop/checkpoint/bases.py``) lie among the partitions and count as such. Made batches and opened
 rows (``made_once.py``) lie in folders like partitions, in a space of their own.
 
 Every process that has a partition open holds a shared lock on the file ``use`` in the partition's folder. A

@@ -99,11 +99,11 @@ class UnitJob:
     device: str
     """The device of this rank, as torch names it."""
     stays: Mapping[str, Still] = field(default_factory=dict)
-    """Those tensors of ``state`` that lie in a base (``checkpoint/bases.py``), by name."""
+    """Those tensors of ``state`` that lie in a base (``hop/checkpoint/bases.py``), by name."""
     inherits: HParams | None = None
     """The hyper-parameters of the config that made ``state``, if that is another one. What they have set in
     the state (learning rates, say) is set anew from ``hparams``; all else is inherited
-    (``training/parallel/optimizer_state.py``)."""
+    (``hop/optimizer_state.py``)."""
     skip: int = 0
     """How many of the partition's batches were trained before, up to ``state``. The unit goes on behind them.
     The parts of a unit do together exactly what it does in one go: equal state, bit for bit, equal metrics at
