@@ -2,8 +2,8 @@
 
 Any process may be a candidate; one of them leads, and stands again when it is deposed. A candidate survives
 whatever its store does. It waits for a store that is away. It reads the state afresh from a store that has
-forgotten the history (compaction) or has another one (restored from a snapshot). Where other programs have
-written to the run's record, it continues from its journal, and the leader restores the record (``mending``).
+forgotten the history (compaction) or has another one (restored from a snapshot). It ends where other programs
+have written to the run's record.
 """
 
 from __future__ import annotations
@@ -13,21 +13,17 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import reduce
 
 from cerebro_elastic.controller.controller import Controller, Deposed
-from cerebro_elastic.controller.follower import Doubtful, Follower, Observer, nobody
-from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.controller.follower import Follower, Observer, nobody
 from cerebro_elastic.core.model.attempts import Visit
-from cerebro_elastic.core.model.codec import excerpt
 from cerebro_elastic.core.model.events import Event, LeaderChanged
 from cerebro_elastic.core.model.interfaces import Policy, Search
 from cerebro_elastic.core.model.reuse import NOTHING
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import Compacted, IllegalEvent, LeaseLost, RunError, StoreUnavailable, TxnUnknown
 from cerebro_elastic.store.client.lease import LeaseKeeper, PacketCheck
-from cerebro_elastic.store.ledger.foreign import ForeignValue
-from cerebro_elastic.store.ledger.journal import Journal, read_journal
+from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.leader import become_leader
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.system.clock import Clock, SystemClock
@@ -35,9 +31,6 @@ from cerebro_elastic.system.clock import Clock, SystemClock
 LEASE_SECONDS = 5.0
 PATIENCE = 600.0
 """Seconds for which a candidate waits for a store that is out of reach."""
-MENDED_SECONDS = 30.0
-"""Seconds for which a candidate that does not know what other programs have overwritten waits for a leader
-that does."""
 STEADY_SECONDS = 30.0
 """For so long all must go well until trouble is over. On a bad network it comes and goes: it is said once."""
 _STEP, _WAIT = 0.5, 1.0
@@ -85,9 +78,6 @@ class Candidate:
         self._away: float | None = None
         self._troubled: float | None = None
         """When the store was away, or the lead was lost, last: until all has gone well for a while."""
-        self._foreign: Mapping[str, int] = {}
-        self._known: State | None = None
-        self._spec: bytes | None = None
         self._extended: int | None = None
         self.state = State()
 
@@ -101,26 +91,21 @@ class Candidate:
 
         Raises:
             StoreUnavailable: The store was out of reach for ``PATIENCE`` seconds.
-            ForeignValue: Other programs have overwritten values that no process knows any more.
+            ForeignValue: Other programs have changed the run's keys.
             Exception: Whatever ``host`` raises.
         """
         while self.state.outcome is None:
             try:
                 self._follow_or_lead()
-            except Doubtful as error:
-                self._host.say(str(error))
             except (Deposed, LeaseLost) as error:  # as after a suspension of this process
                 self._say_once(f"{error}: standing for election again")
             except IllegalEvent as error:  # the store is right, and the record goes on from what it says
                 self._host.say(f"{error}; reading the state afresh")
-                self._foreign, self._afresh = {}, bool(self._foreign)
             except Compacted as error:
                 self._host.say(f"{error}: going on from the state as it is now")
                 self._afresh = True
             except (StoreUnavailable, TxnUnknown) as error:
-                self._wait(error, PATIENCE)
-            except ForeignValue as error:
-                self._wait(error, MENDED_SECONDS)
+                self._wait(error)
 
     def catch_up(self) -> None:
         """Record the history up to now, after ``run`` was left before the run's end. A store that was away
@@ -129,7 +114,7 @@ class Candidate:
             return
         since, until = self._resume(), self._record.revision()
         append: Observer = lambda events, _: self._journal.append(events)  # noqa: E731
-        with Follower(self._record, since, append, known=self._known, foreign=self._foreign) as follower:
+        with Follower(self._record, since, append) as follower:
             # What ends with a lease is no transaction, and may come behind the last one.
             while follower.step(_STEP) or follower.revision < until:
                 pass
@@ -137,17 +122,7 @@ class Candidate:
     def _resume(self) -> int:
         """Read the state; returns the revision from which to follow the history."""
         before = self._journal.revision
-        self._known = self._recorded() if self._foreign else None
-        try:
-            read = self._record.read(self._known)
-        except ForeignValue as error:
-            self._known = self._recorded()
-            if self._known is None:
-                raise
-            self._host.say(str(error))
-            read = self._record.read(self._known)
-        if not self._foreign and self._known is None:
-            self._spec = self._spec or self._record.raw_spec()
+        read = self._record.read()
         since = self._journal.resume(read, afresh=self._afresh)
         self._afresh = False
         self.state = read.state
@@ -164,13 +139,6 @@ class Candidate:
             )
         return since
 
-    def _recorded(self) -> State | None:
-        """The state of the journal, to begin with where other programs have written to the store; ``None`` if
-        the store's history does not follow from it."""
-        if not self._journal or self._afresh or self._record.now() < self._journal.revision:
-            return None
-        return reduce(fold, read_journal(self._journal.path), State())
-
     def _follow_or_lead(self) -> None:
         since = self._resume()
         if self.state.outcome is not None:
@@ -182,16 +150,12 @@ class Candidate:
 
     def _follow(self, since: int) -> None:
         """Follow as long as another controller leads."""
-        known, foreign, leads = self._known, self._foreign, self._record.keys.leader
-        with Follower(self._record, since, self._append, known=known, foreign=foreign) as follower:
+        with Follower(self._record, since, self._append) as follower:
             left = False
             while follower.state.outcome is None and not left:
-                try:
-                    events = follower.step(_STEP)
-                finally:
-                    self._tell(follower.foreign)
+                events = follower.step(_STEP)
                 self._took(follower.state)
-                left = LeaderChanged(follower.revision, None) in events or leads in follower.foreign
+                left = LeaderChanged(follower.revision, None) in events
 
     def _stand(self, since: int) -> None:
         """Stand for election. If elected, lead to the run's end or until deposed."""
@@ -213,19 +177,12 @@ class Candidate:
                 observe=self._append,
                 head=lambda: self._journal.head,
                 say=self._host.say,
-                history=lambda: read_journal(self._journal.path),
-                known=self._known,
-                foreign=self._foreign,
-                spec=self._spec,
                 reusable=self._reusable,
             ) as controller:
                 while controller.state.outcome is None:
                     if keeper.lost.is_set():
                         raise Deposed(f"the lease of controller {self.name} has ended")
-                    try:
-                        controller.step(_STEP)
-                    finally:
-                        self._foreign = controller.foreign
+                    controller.step(_STEP)
                     self._took(controller.state)
 
     def _append(self, events: list[Event], state: State) -> None:
@@ -241,17 +198,11 @@ class Candidate:
             self._troubled = None
         self._host.pause(state)
 
-    def _tell(self, foreign: Mapping[str, int]) -> None:
-        """Report what other programs have changed, while another controller leads."""
-        for key in foreign.keys() - self._foreign.keys():
-            self._host.say(f"others have changed etcd's key {excerpt(key)}: whoever leads puts it back")
-        self._foreign = foreign
-
-    def _wait(self, error: Exception, patience: float) -> None:
+    def _wait(self, error: Exception) -> None:
         now = self._clock.now()
         if self._away is None:
             self._away = now
-        elif now - self._away > patience:
+        elif now - self._away > PATIENCE:
             raise error
         self._say_once(f"{error}. Waiting for it; units that have begun go on")
         self._host.pause(self.state)

@@ -7,14 +7,12 @@ So it needs no memory of its own, and a controller that takes over decides as th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from cerebro_elastic.controller.follower import Follower, Observer, nobody
-from cerebro_elastic.controller.mending import Mending
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.decisions.moment import Questions
 from cerebro_elastic.core.model.attempts import Visit
@@ -46,10 +44,6 @@ class Controller(Follower):
         since: The first revision that ``observe`` gets; by default the one after the election.
         observe: Gets the events of each revision without a gap, and the state after them.
         head: Returns where the record of these events ends.
-        history: The run's events, by which it restores what other programs have changed in the record.
-        known: The state to begin with, instead of one that is read from a store with foreign values.
-        foreign: The keys that are known to be changed by other programs, and at which revision.
-        spec: The run's spec as it stood in the store, to restore it.
         reusable: What configs may take over from earlier runs (``Reusable.steps``).
     """
 
@@ -64,10 +58,6 @@ class Controller(Follower):
         observe: Observer = nobody,
         head: Callable[[], RecordHead | None] = lambda: None,
         say: Callable[[str], None] = lambda _text: None,
-        history: Callable[[], Iterable[Event]] = tuple,
-        known: State | None = None,
-        foreign: Mapping[str, int] = MappingProxyType({}),
-        spec: bytes | None = None,
         reusable: Mapping[str, Sequence[Visit]] = NOTHING.steps,
     ) -> None:
         self._reusable = reusable
@@ -78,10 +68,8 @@ class Controller(Follower):
         self._search = search
         self._name = name
         since = ledger.fence + 1 if since is None else since
-        super().__init__(ledger.record, since, observe, known=known, foreign=foreign)
+        super().__init__(ledger.record, since, observe)
         self._hears = ledger.fence if since <= ledger.fence else 0
-        self._mending = Mending(ledger, history, say, spec)
-        self._audited = known is None
         self._refused = 0
         self._awaited = 0
         self._head = head
@@ -105,28 +93,11 @@ class Controller(Follower):
                 continue
             if event.leader != self._name:
                 raise Deposed(f"controller {self._name} no longer leads the run (leader: {event.leader})")
-        if self.foreign.get(self._ledger.record.keys.leader, 0) > self._ledger.fence:
-            raise Deposed(f"others have written to the key by which {self._name} leads the run")
         # What others wrote before the election is seen before anything is decided.
         if self.heard >= self._hears and self.revision >= self._awaited:
-            with suppress(TxnUnknown):  # what is still wrong then, the watch shows
-                self._mend()
             self._act()
             self._plan_ahead()
         return events
-
-    def _mend(self) -> None:
-        for key in self.take_strange():
-            self._say(
-                f"others than this run's processes have written etcd's key {excerpt(key)}: it does no harm"
-            )
-        foreign = set(self.foreign)
-        if not self._audited:
-            damage = self._mending.damage(self.state, self.revision)
-            self._audited = damage is not None
-            foreign |= damage or set()
-        if foreign:
-            self._awaited = max(self._awaited, self._mending.mend(self.state, foreign) or 0)
 
     def _plan_ahead(self) -> None:
         """Give the policy's solver, if it has one, what it may do, and write down what it has found."""

@@ -22,7 +22,6 @@ from cerebro_elastic.core.model.events import (
     HomesAssigned,
     LeaderChanged,
     NodeQuarantined,
-    RecordMended,
     RunEnded,
     StayEnded,
     UnitAssigned,
@@ -182,9 +181,7 @@ class _Record:
             event = replace(event, revision=self._events[index].revision)
             if _written(event) == _written(self._events[index]):
                 at += 1
-            elif _accepted(state, self.states[index], event) and not _overwritten(
-                self._events[index:], self.states[index], event
-            ):
+            elif _accepted(state, self.states[index], event):
                 return at - done, False
         return at - done, True
 
@@ -230,19 +227,6 @@ def _written(event: Event) -> Event:
         first, *others = (replace(config, revision=0) for config in event.configs)
         return replace(event, revision=0, config=first, others=tuple(others))
     return replace(event, revision=0)
-
-
-def _overwritten(later: Sequence[Event], state: State, event: Event) -> bool:
-    """Whether a key of the event was put back later: until then the store refused the event."""
-    mended = next((candidate for candidate in later if isinstance(candidate, RecordMended)), None)
-    if mended is None:
-        return False
-    keys, row = Keys(""), TABLE[type(event)]
-    kinds = (*row.keys, *row.also, *row.compares)
-    concerned = (
-        key.removeprefix(keys.prefix) for kind in kinds for key in keys.concerned(kind, state, event)
-    )
-    return not set(mended.keys).isdisjoint(concerned)
 
 
 def _accepted(decided_in: State, state: State, event: Event) -> bool:

@@ -1,7 +1,7 @@
 """The space that a host's cache may take: before a partition is fetched, others are dropped to make room.
 
-Copies of bases (``hop/checkpoint/bases.py``) lie among the partitions and count as such. Made batches and opened
-rows (``made_once.py``) lie in folders like partitions, in a space of their own.
+Copies of bases (``hop/checkpoint/bases.py``) lie among the partitions and count as such. Made batches and
+opened rows (``made_once.py``) lie in folders like partitions, in a space of their own.
 
 Every process that has a partition open holds a shared lock on the file ``use`` in the partition's folder. A
 partition is dropped only by who gets that lock alone; the kernel releases the locks of a killed process. The

@@ -1,4 +1,4 @@
-"""Leaders and followers of a run that is extended, and foreign writes into the key of an extension."""
+"""Leaders and followers of a run that is extended."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ import pytest
 
 from cerebro_elastic.controller import candidate as candidates
 from cerebro_elastic.controller.candidate import Candidate, Host
-from cerebro_elastic.core.model.events import RecordMended
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
-from cerebro_elastic.store.client.base import Delete, Op, Put
 from cerebro_elastic.store.ledger.journal import Journal
 from support.memory_store import MemoryStore
 from support.world import World
@@ -23,26 +21,6 @@ def ended() -> World:
     world = World(Plan("r", 2, 1), 2, LongestRemaining())
     assert world.finish(["a"], 60)
     return world
-
-
-@pytest.mark.parametrize("value", [b"hello", None])
-def test_foreign_writes_into_the_key_are_put_back(value: bytes | None) -> None:
-    world = ended()
-    world.extend(1, 0)
-    world.elect()
-    world.join("a")
-    key = world.ledger.keys.extended
-    op: Op = Delete(key) if value is None else Put(key, value)
-    for _ in range(4):
-        world.control()
-    world.store.txn([], [op])
-    for _ in range(4):
-        world.control()
-    assert [e.keys for e in world.trace() if isinstance(e, RecordMended)] == [("extended",)]
-    world.check_fold()
-    assert world.finish(["a"], 60)
-    assert world.check() == []
-    assert {config.epoch for config in world.ledger.state().configs.values()} == {2}
 
 
 def test_a_process_that_did_not_see_the_end_does_not_go_on_by_its_old_recipe(

@@ -141,7 +141,6 @@ def test_a_hop_takes_as_long_as_its_save_if_the_load_lies_behind_another_unit() 
         ev.UnitFailed(22, Failure(Unit("c0", 0, 0), "a", FIRST, FailureKind.EXCEPTION, "boom")),
         ev.UnitTrained(22, "a", FIRST),
         ev.UnitWithdrawn(22, "a", FIRST),
-        ev.RecordMended(22, ("assign/a",), (FIRST,)),
     ],
     ids=lambda event: type(event).__name__,
 )
@@ -155,7 +154,6 @@ def test_a_queued_unit_is_trained_once_the_unit_ahead_is_over(end: Event) -> Non
         ev.UnitCommitted(22, visit(1, QUEUED)),
         ev.UnitTrained(22, "a", QUEUED),
         ev.UnitWithdrawn(22, "a", QUEUED),
-        ev.RecordMended(22, ("assign/a/second",), (QUEUED,)),
     ],
     ids=lambda event: type(event).__name__,
 )

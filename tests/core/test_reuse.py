@@ -25,7 +25,6 @@ from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit, Strateg
 from cerebro_elastic.errors import IllegalEvent
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.simulation import redecide
-from cerebro_elastic.store.client.base import Delete
 from support.world import RestlessSearch, World
 
 POLICY = LongestRemaining()
@@ -109,21 +108,6 @@ def test_in_a_storm_a_config_is_trained_or_taken_over_and_never_both(earlier: Wo
                 getattr(world, step)(which)
         assert world.check() == []
         world.check_fold()
-    walked(world)
-
-
-def test_a_key_of_a_visit_that_others_delete_is_put_back(earlier: World) -> None:
-    world = World(PLAN, 2, POLICY, reusable=reusable(earlier, 4))
-    world.join("a")
-    world.elect()
-    for _ in range(4):  # both configs are created, and one has taken its first two visits over
-        world.control()
-    before = world.ledger.visits_of("c0000")
-    assert before
-    world.store.txn([], [Delete(world.ledger.keys.visit(before[0].unit, 0))])
-    for _ in range(12):
-        world.control()
-    assert world.ledger.visits_of("c0000")[:2] == before[:2]
     walked(world)
 
 

@@ -145,7 +145,6 @@ class World:
             self.policy,
             self.search,
             name=name,
-            history=self.trace,
             head=lambda: RecordHead(controller.state.revision, "digest") if self.heads else None,
             reusable=self.reusable,
         )

@@ -1,7 +1,7 @@
 """Which keys has a run's record, what does each kind hold, and what does a state say of it?
 
 ``KINDS`` has one row per kind of keys, ``machine.TABLE`` one per event. From both together follow the store's
-transactions, the reading of a snapshot, what counts as foreign, and what the leader puts back.
+transactions, the reading of a snapshot, and what counts as foreign.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from cerebro_elastic.core.model.events import (
     NodeQuarantined,
     Ordered,
     ProfileDone,
-    RecordMended,
     RunEnded,
     RunExtended,
     StayEnded,
@@ -57,7 +56,6 @@ class Keys:
         self.leader = prefix + "leader"
         self.outcome = prefix + "outcome"
         self.extended = prefix + "extended"
-        self.mended = prefix + "mended"
         self.opening = prefix + "opening"
         self.control = prefix + "control/last"
         self.hosts = prefix + "hosts/"
@@ -318,7 +316,6 @@ KINDS: Mapping[str, Kind] = {
         held=lambda state, name: {_measured_name(found): found for found in state.measured}.get(name),
         guarded=True,
     ),
-    "mended": Kind(text="the last repair of the record", value=RecordMended),
     "control": Kind(text="the last request of a person", concerned=lambda _state, _event: ("last",)),
     "nodes": Kind(
         text="host, ranks, devices, cached partitions, address",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import TypeVar
@@ -20,7 +19,6 @@ from cerebro_elastic.core.history.rows import (
     changed,
     require,
     without,
-    without_attempts,
 )
 from cerebro_elastic.core.model.best import epoch_ends
 from cerebro_elastic.core.model.configs import Config, Parent, Status
@@ -41,7 +39,6 @@ from cerebro_elastic.core.model.events import (
     NodeReleased,
     NodeStalled,
     Ordered,
-    RecordMended,
     RunEnded,
     RunExtended,
     RunOpened,
@@ -110,27 +107,6 @@ def measured(state: State, event: ConfigMeasured) -> State:
     ends = [(end.epochs, end.checkpoint) for end in epoch_ends(state.curves.get(found.config, ()))]
     require((found.epoch, found.checkpoint) in ends, event, f"its epochs have ended with {ends}")
     return changed(state, event, measured=(*state.measured, found))
-
-
-def mended(state: State, event: RecordMended) -> State:
-    """Possible once the plan is known. Restored configs and stays are at this revision, restored nodes
-    neither registered nor quarantined, withdrawn attempts over."""
-    asked = event.revision if state.asked and event.names("control") else state.asked
-    return changed(
-        state,
-        event,
-        **without_attempts(state, *event.withdrawn),
-        configs=_at(state.configs, event.names("configs"), event.revision),
-        stays=_at(state.stays, event.names("stays"), event.revision),
-        nodes=without(state.nodes, *event.names("nodes")),
-        quarantined=without(state.quarantined, *event.names("quarantined")),
-        asked=asked,
-    )
-
-
-def _at(values: Mapping[str, _Kept], names: Iterable[str], revision: int) -> Mapping[str, _Kept]:
-    """The ``values``, those of these names at this revision."""
-    return {**values, **{name: replace(values[name], revision=revision) for name in names if name in values}}
 
 
 def read(state: State, event: StateRead) -> State:
@@ -326,7 +302,6 @@ ROWS: Rows = {
     RunEnded: Row(ended, (LEADER,), ("outcome",), compares=("control",)),
     RunExtended: Row(extended, (OPERATOR,), ("spec", "outcome", "extended")),
     ConfigMeasured: Row(measured, (OPERATOR,), ("measured",)),
-    RecordMended: Row(mended, (LEADER,), ("mended",)),
     StateRead: Row(read, before_the_run=True),
     HomesAssigned: Row(homes_assigned, (LEADER,), ("homes",)),
     Ordered: Row(ordered, (LEADER,), ("order",)),

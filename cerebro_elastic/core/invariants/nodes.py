@@ -14,7 +14,6 @@ from cerebro_elastic.core.model.events import (
     NodeJoined,
     NodeLeft,
     ProfileDone,
-    RecordMended,
     StayEnded,
     UnitAssigned,
     UnitCommitted,
@@ -91,11 +90,6 @@ def non_preemption(stretch: Stretch) -> Iterator[str]:
                 attempts[event.revision] = attempt
             case ConfigEnded(config=name):
                 withdrawable |= {token for token, attempt in attempts.items() if attempt.unit.config == name}
-            case RecordMended():
-                configs = event.names("configs")
-                withdrawable |= {
-                    token for token, attempt in attempts.items() if attempt.unit.config in configs
-                }
             case UnitCommitted(visit=visit) if not visit.whole and not roster.leaving & {*visit.nodes}:
                 yield f"{in_words(visit.unit)} was left on {visit.node}, which nobody asked to leave"
             case UnitWithdrawn(token=token) if token in attempts:
@@ -156,8 +150,6 @@ def paid_time(stretch: Stretch) -> Iterator[str]:
                 begun |= {f"{node.name}/{node.joined:.3f}": node.joined} if node.joined else {}
             case NodeLeft(node=name):
                 present.pop(name, None)
-            case RecordMended():
-                present = {name: at for name, at in present.items() if name not in event.names("nodes")}
             case UnitCommitted(visit=visit):
                 last = max(last, visit.ended)
             case StayEnded(stay=name, left=left) if name not in begun:

@@ -17,7 +17,6 @@ from cerebro_elastic.core.model.events import (
     NodeReleased,
     NodeStalled,
     ProfileDone,
-    RecordMended,
     RunExtended,
     RunOpened,
     StateRead,
@@ -92,10 +91,6 @@ class NodeRoster:
                 self.stalled.add(name)
             case NodeRecovered(node=name):
                 self.stalled.discard(name)
-            case RecordMended():
-                for name in event.names("nodes"):
-                    self._left(name)
-                self.quarantined -= event.names("quarantined")
             case NodeDraining(node=name):
                 self.leaving.add(name)
             case NodeQuarantined(node=name):
@@ -131,8 +126,6 @@ def ended_tokens(event: Event) -> tuple[int, ...]:
             return (failure.attempt,)
         case ProfileDone(profile=profile):
             return (profile.attempt,)
-        case RecordMended(withdrawn=tokens):
-            return tokens
     return ()
 
 

@@ -168,21 +168,6 @@ class NodeRecovered(NodeEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordMended(_Event):
-    """The leader restored keys of the run's record that other programs had changed."""
-
-    keys: tuple[str, ...]
-    """The keys, without the run's prefix."""
-    withdrawn: tuple[int, ...] = ()
-    """The tokens of attempts whose keys were among them. Tokens are revisions, so an attempt's key cannot be
-    restored."""
-
-    def names(self, kind: str) -> set[str]:
-        """The names of the restored keys of this ``kind``: what follows ``kind/`` in each."""
-        return {name for of, _, name in (key.partition("/") for key in self.keys) if of == kind}
-
-
-@dataclass(frozen=True, slots=True)
 class StateRead(_Event):
     """The state was read from the store's keys.
 
@@ -312,7 +297,6 @@ Event: TypeAlias = (
     | NodeReleased
     | NodeStalled
     | NodeRecovered
-    | RecordMended
     | StateRead
     | HomesAssigned
     | Ordered

@@ -7,8 +7,8 @@ etcd as well. Two things reveal it:
 - a change that no transaction of ours makes. Ours writes its event together with the keys that such an event
   changes; the end of a lease deletes keys without an event; and few kinds of keys are written alone.
 
-Processes that follow a run leave such changes out of its state, and the leader puts the keys back
-(``controller/mending.py``). This is no protection against forged transactions.
+Whoever follows a run and sees such a change ends with an error that names the key: the record cannot be
+believed any more. This is no protection against forged transactions.
 """
 
 from __future__ import annotations
@@ -100,13 +100,27 @@ def foreign_value(item: KeyValue, why: str) -> ForeignValue:
     """The error for an ``item`` that the run's processes have not written, for the reason ``why``."""
     return ForeignValue(
         f"etcd's key {excerpt(item.key)}, as written at revision {item.mod_revision}, is not of this run: "
-        f"{why}. Another program wrote it, or a person: keep others from writing under the run's prefix. "
-        "Whoever leads the run puts the key back"
+        f"{why}. {WAY_OUT}"
     )
 
 
+def foreign_change(key: str, item: KeyValue | None) -> ForeignValue:
+    """The error for a ``key`` that now holds ``item``, and that others have changed."""
+    holds = f"holds {excerpt(item.value)}" if item is not None else "is gone"
+    return ForeignValue(
+        f"others than this run's processes have changed etcd's key {excerpt(key)}, which now {holds}: the "
+        f"run stops, for what etcd has of it cannot be believed. {WAY_OUT}"
+    )
+
+
+WAY_OUT = (
+    "Find out which program or person writes there, and end that; then `cerebro etcd RUN --restore` begins "
+    "a new etcd from the run's history"
+)
+
+
 def report_once(log: EventLog) -> Callable[[ForeignValue], None]:
-    """A function that logs each foreign value once; the leader puts it right."""
+    """A function that logs each foreign value once; the run's leader stops the run."""
     reported: set[str] = set()
 
     def report(error: ForeignValue) -> None:

@@ -35,8 +35,9 @@ from cerebro_elastic.core.model.nodes import Node, Stay
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Measurement
-from cerebro_elastic.store.client.base import ChangeBatch, KeyValue, Snapshot
+from cerebro_elastic.store.client.base import Change, ChangeBatch, KeyValue, Snapshot
 from cerebro_elastic.store.ledger.foreign import (
+    WAY_OUT,
     ForeignValue,
     explains,
     needs_no_event,
@@ -59,19 +60,17 @@ def decode_event(text: str | bytes, revision: int = 0) -> Event:
     return event
 
 
-def events_of(batch: ChangeBatch, keys: Keys) -> tuple[list[Event], list[str]]:
-    """The events of one revision: the one that was written, or the ends of leases; and the keys in it that
-    others have changed."""
+def events_of(batch: ChangeBatch, keys: Keys) -> tuple[list[Event], list[Change]]:
+    """The events of one revision: the one that was written, or the ends of leases; and the changes in it
+    that others have made."""
     written = next((change.item for change in batch.changes if change.key == keys.event), None)
     if written is not None:
         with suppress(UnreadableValue):
             event = decode_event(written.value, batch.revision)
             if explains(event, batch, keys):
                 return [event], []
-    foreign_keys = [
-        change.key for change in batch.changes if written is not None or not needs_no_event(change, keys)
-    ]
-    return _ends_of_leases(batch, keys), foreign_keys
+    foreign = [change for change in batch.changes if written is not None or not needs_no_event(change, keys)]
+    return _ends_of_leases(batch, keys), foreign
 
 
 _ENDS: Mapping[str, Callable[[int, str], Event]] = {
@@ -151,7 +150,7 @@ def _check_whole(keys: Keys, opened: bool, configs: Collection[str], of: Iterabl
     if gone:
         raise ForeignValue(
             f"etcd's {counted(len(gone), 'key')} {', '.join(map(excerpt, gone[:3]))} must be there and are "
-            "not: another program took them away, or a person. Whoever leads the run puts them back"
+            f"not: another program took them away, or a person. {WAY_OUT}"
         )
 
 

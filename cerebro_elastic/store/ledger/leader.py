@@ -7,21 +7,18 @@ answer was lost raises ``TxnUnknown``; the controller then waits for what its wa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 from cerebro_elastic.core.history.rows import Writer
-from cerebro_elastic.core.model.events import Event, LeaderChanged, NodeQuarantined, RecordMended
+from cerebro_elastic.core.model.events import Event, LeaderChanged, NodeQuarantined
 from cerebro_elastic.core.model.origin import basis_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import TxnUnknown
 from cerebro_elastic.store.client.base import (
     Compare,
-    Delete,
-    KeyValue,
-    Op,
     Put,
     absent,
     at_revision,
@@ -29,7 +26,7 @@ from cerebro_elastic.store.client.base import (
 )
 from cerebro_elastic.store.ledger.foreign import value_in
 from cerebro_elastic.store.ledger.record import Record
-from cerebro_elastic.store.ledger.transactions import transact, value_of, write
+from cerebro_elastic.store.ledger.transactions import transact, write
 
 
 def become_leader(
@@ -41,8 +38,7 @@ def become_leader(
 ) -> LeaderLedger | None:
     """Become the run's leader under ``lease``.
 
-    Guard: the run has no leader. A leader key without a lease is foreign, and is deleted first. Event:
-    ``LeaderChanged``, with the digest of the spec as it is now.
+    Guard: the run has no leader. Event: ``LeaderChanged``, with the digest of the spec as it is now.
 
     Args:
         controller: The leader's name.
@@ -54,10 +50,6 @@ def become_leader(
         The leader's ledger; ``None`` if another leads.
     """
     store, key, value = record.store, record.keys.leader, controller.encode()
-    holder = store.get(key)
-    if holder is not None and not holder.lease:
-        with suppress(TxnUnknown):
-            store.txn([at_revision(key, holder.mod_revision)], [Delete(key)])
     spec = record.spec()
     basis = basis_of(spec) if spec is not None else None
     event = LeaderChanged(0, controller, basis, versions or {}, head)
@@ -106,17 +98,6 @@ class LeaderLedger:
         guard = [self._leads, at_revision(key, before.mod_revision if before else 0)]
         lease = record.store.grant(event.seconds)
         return write(record, Writer.LEADER, state, event, guard, lease=lease)
-
-    def mend(
-        self, ops: Sequence[Op], items: Mapping[str, KeyValue | None], withdrawn: Sequence[int]
-    ) -> int | None:
-        """Put right by ``ops`` what others have changed. Guard: the keys are as in ``items``. Event:
-        ``RecordMended``; the attempts with the tokens ``withdrawn`` are over."""
-        prefix = self.record.keys.prefix
-        event = RecordMended(0, tuple(op.key.removeprefix(prefix) for op in ops), tuple(withdrawn))
-        guard = [at_revision(key, item.mod_revision if item else 0) for key, item in items.items()]
-        mended = Put(self.record.keys.mended, value_of(event))
-        return transact(self.record, [self._leads, *guard], [*ops, mended], event)
 
     @property
     def _leads(self) -> Compare:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -11,13 +11,13 @@ from typing import TypeVar
 from cerebro_elastic.core.history.keys import Keys
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.configs import Config, Parent
-from cerebro_elastic.core.model.events import Event, RecordMended, StateRead
+from cerebro_elastic.core.model.events import Event, StateRead
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.store.client.base import ChangeBatch, KeyValue, Store, Watch
+from cerebro_elastic.store.client.base import Change, KeyValue, Store, Watch
 from cerebro_elastic.store.client.sealed import SealedStore, unsigned
 from cerebro_elastic.store.ledger.foreign import ForeignValue, number_in, value_in
 from cerebro_elastic.store.ledger.history import events_of, leader_in, state_of, visits_in
@@ -92,11 +92,6 @@ class Record:
             self.check_signed(trusted=True)
         return self.value_in(item, Spec) if item is not None else None
 
-    def raw_spec(self) -> bytes | None:
-        """The run's spec as it stands in the store."""
-        item = self.store.get(self.keys.spec)
-        return item.value if item is not None and self.value_in(item, Spec) is not None else None
-
     def exchange_packets(self) -> None:
         """Exchange with the store a request and an answer that take packets of full size. Raises
         ``StoreUnavailable`` where the network loses those."""
@@ -107,11 +102,8 @@ class Record:
         """The run's state now."""
         return state_of(self.store.range(self.keys.prefix), self.keys)
 
-    def read(self, known: State | None = None) -> StateRead:
-        """The run's state now, with the visits that led to it; or the state ``known`` to one that does not
-        trust the store."""
-        if known is not None:
-            return StateRead(self.now(), known)
+    def read(self) -> StateRead:
+        """The run's state now, with the visits that led to it."""
         snapshot = self.store.range(self.keys.prefix)
         items = (item for item in snapshot.items if self.keys.split(item.key)[0] == "visits")
         visits = visits_in(items, self.keys)
@@ -235,10 +227,8 @@ class EventStream:
         self._keys = keys
         self.revision = 0
         """The last revision that was read."""
-        self.foreign: dict[str, int] = {}
-        """The keys that others than the run's processes were the last to change, each with the revision."""
-        self.unknown: set[str] = set()
-        """Keys that others have written and that mean nothing to the run."""
+        self.foreign: Change | None = None
+        """The last change of a key of the run's that others than its processes have made."""
 
     def next(self, timeout: float | None = None) -> list[Event]:
         """The events of the next revision, which may have none; none after ``timeout`` seconds without
@@ -248,17 +238,6 @@ class EventStream:
             return []
         self.revision = batch.revision
         events, foreign = events_of(batch, self._keys)
-        if foreign or self.foreign:
-            self._sort(batch, events, foreign)
+        known = (change for change in foreign if self._keys.is_known(change.key))
+        self.foreign = next(known, self.foreign)
         return events
-
-    def _sort(self, batch: ChangeBatch, events: Sequence[Event], foreign: Sequence[str]) -> None:
-        put_right = {change.key for change in batch.changes}
-        for event in events:
-            if isinstance(event, RecordMended):
-                put_right |= {self._keys.prefix + key for key in event.keys}
-        overwritten_soon = {self._keys.event, self._keys.mended}  # the next event overwrites them
-        relevant = {key for key in foreign if self._keys.is_known(key) and key not in overwritten_soon}
-        self.foreign = {key: at for key, at in self.foreign.items() if key not in put_right}
-        self.foreign |= dict.fromkeys(relevant, batch.revision)
-        self.unknown |= {*foreign} - relevant
