@@ -189,6 +189,7 @@ def tables() -> dict[str, Any]:
         "numbers and texts": pd.DataFrame({"n": np.random.default_rng(0).random(2), "t": ["a", "b"]}),
         "days": pd.DataFrame({"day": days, "t": ["a", None], "lag": days - days[0]}),
         "classes": pd.Series(["a", "b"], dtype="category"),
+        "periods": pd.DataFrame({"p": pd.period_range("2020", periods=2, freq="M"), "t": ["a", "b"]}),
         "objects": np.array([1.5, "a"], object),
         "bytes": bytearray(b"ab"),
     }

@@ -91,9 +91,17 @@ class Walk:
 
 def _parts(value: Any) -> list[Any] | bytes | None:
     """What a value consists of; ``None``: it is not looked into."""
-    if isinstance(value, dict | list | deque | set | tuple | frozenset) and len(value) > _LONGEST:
+    try:
+        if isinstance(value, dict | list | deque | set | tuple | frozenset) and len(value) > _LONGEST:
+            return None
+        return next((parts(value) for fits, parts in _ROWS if fits(value)), None)
+    except Exception:  # whatever a class of a user or a library raises
         return None
-    return next((parts(value) for fits, parts in _ROWS if fits(value)), None)
+
+
+def _place(item: Any) -> str:
+    """Where an item of a set comes, whatever the set's order."""
+    return repr(item if isinstance(item, _PLAIN) else id(item))
 
 
 def _of_mapping(value: dict[Any, Any]) -> list[Any]:
@@ -114,14 +122,14 @@ def _of_function(function: FunctionType) -> list[Any]:
 
 def _of_array(value: Any) -> list[Any] | bytes | None:
     """The content of an array, or of what can be one, such as a table of pandas or polars."""
-    try:
-        if getattr(value, "nbytes", 8 * prod(value.shape)) > _LARGEST:
-            return None
-        content = np.asarray(value)
-    except Exception:  # whatever a class of a library raises
+    if getattr(value, "nbytes", 8 * prod(value.shape)) > _LARGEST:
         return None
+    content = np.asarray(value)
     kind = f"{content.dtype} {content.shape}"
-    return [kind, *content.flat] if content.dtype.hasobject else kind.encode() + content.tobytes()
+    if not content.dtype.hasobject:
+        return kind.encode() + content.tobytes()
+    # A table makes its items at each look.
+    return [kind, *content.flat] if content is value else [kind, repr(content.tolist())]
 
 
 def _of_tensor(tensor: Any) -> list[Any] | bytes | None:
@@ -146,7 +154,7 @@ def _is_users_object(value: Any) -> bool:
 _ROWS: tuple[tuple[Callable[[Any], bool], Callable[[Any], list[Any] | bytes | None]], ...] = (
     (lambda v: isinstance(v, dict), _of_mapping),
     (lambda v: isinstance(v, list | deque | tuple), list),
-    (lambda v: isinstance(v, set | frozenset), lambda v: sorted(v, key=repr)),
+    (lambda v: isinstance(v, set | frozenset), lambda v: sorted(v, key=_place)),
     (lambda v: isinstance(v, bytearray | array.array), lambda v: bytes(v) if len(v) <= _LARGEST else None),
     (lambda v: isinstance(v, PLAIN_VALUES), lambda v: repr(v).encode()),
     (lambda v: isinstance(v, np.ndarray), _of_array),
