@@ -11,10 +11,10 @@ expected seconds would be simpler, but loses much of what looking ahead gains.)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from math import fsum, inf
-from typing import Any
+from typing import Any, TypeVar
 
 from cerebro_elastic.core.decisions.next_steps import NextSteps, next_steps
 from cerebro_elastic.core.decisions.per_config import PerConfig
@@ -39,6 +39,8 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import EpochSeconds, State
 from cerebro_elastic.core.model.units import Order, Unit
+
+_Shared = TypeVar("_Shared")
 
 LEAST = 0.05
 """The share of its expected seconds that a unit under way still takes at least: it may be late, but it has
@@ -173,12 +175,9 @@ class Moment:
             for name in names:
                 seconds[name] += node_work
 
-        alike: dict[int, tuple[Sequence[str], float]] = {}  # most configs share the nodes of a partition
-        for config, options in self.placements.items():
-            unit = self.seconds[config]
-            for names in options.takers.leads:
-                alike[id(names)] = names, alike.get(id(names), (names, 0.0))[1] + unit
-        for names, work in alike.values():
+        takers = ((options.takers, self.seconds[name]) for name, options in self.placements.items())
+        leads = ((names, work) for each, work in _summed(takers) for names in each.leads)
+        for names, work in _summed(leads):
             if names:  # no node can lead a gang that lacks nodes
                 share_work(names, work)
         later = sum((plan.epochs - config.epoch - 1) * self.seconds[config.id] for config in self._live)
@@ -267,6 +266,16 @@ def _measured(state: State, config: str) -> bool:
 def _undone_partitions(plan: Plan, config: Config, attempt: Attempt | None) -> list[int]:
     done = {*config.visited, *([attempt.unit.partition] if attempt is not None else [])}
     return [j for j in range(plan.partitions) if j not in done]
+
+
+def _summed(parts: Iterable[tuple[_Shared, float]]) -> Iterable[tuple[_Shared, float]]:
+    """The sums of what is shared by identity: most configs have the same partitions to visit, and most share
+    the nodes of one."""
+    sums: dict[int, tuple[_Shared, float]] = {}
+    for shared, value in parts:
+        before = sums.get(id(shared))
+        sums[id(shared)] = shared, value if before is None else before[1] + value
+    return sums.values()
 
 
 def _until_free(state: State, node: str) -> float:
