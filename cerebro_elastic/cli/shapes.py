@@ -38,14 +38,7 @@ class RunsJson(TypedDict):
     """The run whose record changed last is first."""
 
 
-class TagJson(TypedDict):
-    """A run's tags."""
-
-    run: str
-    tags: list[str]
-
-
-class PruneJson(TypedDict):
+class RmJson(TypedDict):
     """What was removed of each run."""
 
     runs: list[Pruning]
@@ -389,22 +382,20 @@ SHAPES: Mapping[str, Any] = {
     "retry": OutcomeJson,
     "runs": RunsJson,
     "status": StatusJson,
-    "compare": Comparison,
-    "explain": Explanation,
-    "tag": TagJson,
-    "prune": PruneJson,
-    "clone": AddedJson,
+    "runs RUN RUN": Comparison,
+    "status --show profiles": ProfileJson,
+    "status --show reuse": Explanation,
+    "status --show importances": Importances,
+    "rm --checkpoints": RmJson,
     "add": AddedJson,
     "verify": VerifyJson,
     "replay": ReplayJson,
     "test": TestJson,
-    "importances": Importances,
     "export": ExportJson,
-    "profile": ProfileJson,
     "check": CheckJson,
     "plan": PlanJson,
     "simulate": SimulateJson,
     "what-if": WhatIfJson,
     "doctor": DoctorJson,
 }
-"""By command: what it prints with ``--json``."""
+"""By command, and option if that decides: what it prints with ``--json``."""

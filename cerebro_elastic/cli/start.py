@@ -92,8 +92,8 @@ def run(
     """Run a recipe on this machine, or continue an unfinished run of it.
 
     With --reuse, configs that earlier runs of the home have trained begin where these left them; `cerebro
-    explain` says which, and why not others. Ctrl-C or SIGTERM stops the run cleanly; the same command
-    continues it. Nodes may join at any time.
+    status --show reuse` says which, and why not others. Ctrl-C or SIGTERM stops the run cleanly; the same
+    command continues it. Nodes may join at any time.
 
     Example: cerebro run recipes/digits.yaml --nodes 2
     """
@@ -156,9 +156,9 @@ def extend(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Let a run that has ended go on, for more epochs, configs or budget.
+    """Continue an ended run, for more epochs, configs or budget.
 
-    Each config goes on from its last checkpoint, as a resumed fit does: a schedule that was made for the
+    Each config continues from its last checkpoint, as a resumed fit does: a schedule that was made for the
     former number of epochs stays as it was. Ctrl-C stops the run cleanly; `cerebro run` with its recipe
     continues it.
 
@@ -191,9 +191,9 @@ def retry(
 ) -> None:
     """Train failed configs again, with the code as it is now.
 
-    They go on from their last checkpoints, or from the start if they have none; all others stay as they are.
-    A run that has ended goes on in this command, and the record says who was tried again. In a live run they
-    go on at once, with the code that the run has imported.
+    They continue from their last checkpoints, or from the start if they have none; all others stay as they
+    are. An ended run continues in this command, and the record says which were tried again. In a live run
+    they continue at once, with the code that the run has imported.
 
     Example: cerebro retry digits
     """
@@ -228,11 +228,12 @@ def host(
     verbose: Verbose = False,
     submitted_by: SubmittedBy = None,
 ) -> None:
-    """Take part in a recipe's run with other machines that run the same command.
+    """Take part in a recipe's run, together with other machines.
 
-    The first machine opens the run, the others join; each may lead it. Configs that earlier runs of the first
-    machine's home have trained begin where these left them. The command ends with the run. On SIGTERM the
-    machine's nodes leave: they finish their units, or hand them on part-way.
+    All of them run the same command. The first machine opens the run, the others join; each may lead it.
+    Configs that earlier runs of the first machine's home have trained begin where these left them. The
+    command ends with the run. On SIGTERM the machine's nodes leave: they finish their units, or hand them on
+    part-way.
 
     Example: cerebro host recipes/digits.yaml --etcd etcd.example.org:2379 --hosts 2:8
     """
@@ -283,10 +284,10 @@ def join(
     etcd: Etcd = None,
     grace: Grace = GRACE,
 ) -> None:
-    """Make this machine a node of a live run, and a candidate for its lead.
+    """Make this machine a node of a live run.
 
-    The command ends with the run. On Ctrl-C or SIGTERM the node leaves: it finishes its unit, or hands it on
-    part-way.
+    The machine may also lead the run. The command ends with the run. On Ctrl-C or SIGTERM the node leaves: it
+    finishes its unit, or hands it on part-way.
 
     Example: cerebro join digits --etcd etcd.example.org:2379
     """
@@ -383,7 +384,7 @@ def ray(
     reuse_from: ReuseFrom = None,
     verbose: Verbose = False,
 ) -> None:
-    """Run a recipe on a Ray cluster, or continue an unfinished run of it there.
+    """Run a recipe on a Ray cluster, or continue its run there.
 
     Ray places the hosts, and replaces those that it loses. Ctrl-C or SIGTERM stops the run cleanly; the same
     command continues it, also after a kill.

@@ -123,7 +123,7 @@ class Removal:
             if record.spec() is not None and not record.ended() and record.state().nodes:
                 raise RunError(
                     f"run {self.folder.run!r} is live on other machines: end it first, by "
-                    f"`cerebro end {self.folder.run}`"
+                    f"`cerebro stop {self.folder.run} --all`"
                 )
 
 
@@ -139,7 +139,7 @@ def _refuse_live(folder: RunFolder, what: str) -> None:
     if folder.is_locked():
         raise RunError(
             f"run {folder.run!r} is live, and only one that is not can be {what}: stop the command that runs "
-            f"it, or end it by `cerebro end {folder.run}`"
+            f"it, or end it by `cerebro stop {folder.run} --all`"
         )
 
 
@@ -264,7 +264,9 @@ def prune(result: RunResult, planned: Pruning) -> None:
     with result.folder.locked():
         keep = " ".join(planned.keep) or "none"
         for url in planned.urls:
-            checkpoint.prune(url, f"removed by `cerebro prune` on {day_text(time.time())}, keep: {keep}")
+            checkpoint.prune(
+                url, f"removed by `cerebro rm --checkpoints` on {day_text(time.time())}, keep: {keep}"
+            )
         checkpoint.sweep(f"{result.spec.storage}/checkpoints")
 
 

@@ -30,7 +30,7 @@ from cerebro_elastic.runs.terminal_view import Watcher
 from support.waiting import wait_for
 
 METHODS = [f"Run.{name}" for name in dir(Run) if ">>>" in (inspect.getdoc(getattr(Run, name)) or "")]
-LIVE = ("Run.clone", "Run.stop", "Run.resume", "join")
+LIVE = ("Run.add", "Run.stop", "Run.resume", "join")
 """Their examples need a live run, in this order; the last one lasts until its end."""
 
 MODEL = """

@@ -198,7 +198,7 @@ def test_a_tracker_that_is_away_gets_all_later_and_nobody_sees_its_password(
     assert first.startswith("mlflow gets nothing for now: ")
     assert "127.0.0.1" in first
     assert (
-        second == f"mlflow lacks what came since then; to send it: cerebro track {tmp_path.name} --to mlflow"
+        second == f"mlflow lacks what came since then; to send it: cerebro report {tmp_path.name} --to mlflow"
     )
     assert "s3cret" not in f"{first} {log.read_text()}"
     record.commit("c0000", 1)

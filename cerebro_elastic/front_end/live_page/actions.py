@@ -13,22 +13,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.model.configs import ConfigStart
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes.source import read_value
-from cerebro_elastic.reporting.tables import cloned_text
-from cerebro_elastic.runs.controlled import CloneStart
+from cerebro_elastic.reporting.tables import added_text
 from cerebro_elastic.runs.extension import Wish, failed_configs
 from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.extend_and_retry import Terms, extend, planned, planned_retry, retry
 from cerebro_elastic.system.process import PYTHON
 from cerebro_elastic.system.subprocess_call import call, serve
-from cerebro_elastic.system.words import counted, hparams_text, one_line, with_name
+from cerebro_elastic.system.words import counted, one_line
 
-Name = Annotated[str, Field(max_length=80)]
-Reason = Annotated[str, Field(max_length=500)]
+Name = Annotated[str, Field(max_length=80), AfterValidator(lambda name: one_line(name.strip()))]
+Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)]
 
 
 class _Request(BaseModel):
@@ -36,50 +36,41 @@ class _Request(BaseModel):
 
     by: Name = ""
 
-    @property
-    def person(self) -> str:
-        """Their name on one line."""
-        return one_line(self.by.strip())
-
-    def reason(self, reason: str, default: str) -> str:
-        """The reason for the record, with the person's name."""
-        return with_name(reason.strip() or default, self.by)
-
 
 class Stop(_Request):
     """Stop a config."""
 
     config: str
-    why: Reason = ""
+    reason: Reason = "stopped on the live page"
 
     def perform(self, run: Run) -> str:
-        config = run.stop(self.config, reason=self.reason(self.why, "stopped on the live page"))
+        config = run.stop(self.config, reason=self.reason, by=self.by)
         return f"{self.config} is stopped in epoch {config.epoch + 1}."
 
 
 class Resume(_Request):
-    """Let a stopped config go on."""
+    """Let a stopped config continue."""
 
     config: str
-    why: Reason = ""
+    reason: Reason = "resumed on the live page"
 
     def perform(self, run: Run) -> str:
-        config = run.resume(self.config, reason=self.reason(self.why, "resumed on the live page"))
-        return f"{self.config} goes on in epoch {config.epoch + 1}."
+        config = run.resume(self.config, reason=self.reason, by=self.by)
+        return f"{self.config} continues in epoch {config.epoch + 1}."
 
 
-class Clone(_Request):
-    """Add a copy of a config with other hyper-parameters, each written as in a recipe."""
+class Add(_Request):
+    """Add a config with the hyper-parameters of ``like``, some of them changed; each is written as in a
+    recipe."""
 
-    config: str
-    changes: dict[str, str] = Field(default_factory=dict)
-    start: CloneStart = "here"
+    hparams: dict[str, str] = Field(default_factory=dict)
+    like: str
+    start: ConfigStart = "scratch"
 
     def perform(self, run: Run) -> str:
-        changes = {name: read_value(name, text) for name, text in self.changes.items()}
-        reason = self.reason("", f"cloned from {self.config}")
-        new = run.clone(self.config, changes, start=self.start, reason=reason)
-        return cloned_text(new, self.config, self.start)
+        hparams = {name: read_value(name, text) for name, text in self.hparams.items()}
+        new = run.add(hparams, like=self.like, start=self.start, by=self.by)
+        return added_text(new, self.like, self.start)
 
 
 class Drain(_Request):
@@ -92,27 +83,13 @@ class Drain(_Request):
         return f"{self.node} leaves the run when its unit is done."
 
 
-class Add(_Request):
-    """Add a point to the search: a config from scratch, with the hyper-parameters of ``config`` but for the
-    ``changes``. In the record it is a clone of that config."""
-
-    config: str
-    changes: dict[str, str] = Field(default_factory=dict)
-
-    def perform(self, run: Run) -> str:
-        changes = {name: read_value(name, text) for name, text in self.changes.items()}
-        reason = self.reason("", "added on the live page")
-        new = run.clone(self.config, changes, start="scratch", reason=reason)
-        return f"{new.seen_as} is added: {hparams_text(new.hparams)}"
-
-
 class End(_Request):
     """End the run early."""
 
-    why: Reason = ""
+    reason: Reason = "the run was ended on the live page"
 
     def perform(self, run: Run) -> str:
-        count = run.end(reason=self.reason(self.why, "the run was ended on the live page"))
+        count = run.end(reason=self.reason, by=self.by)
         return f"The run has ended; {counted(count, 'config')} stopped."
 
 
@@ -129,13 +106,13 @@ class Extend(_Request):
 
     def perform(self, run: Run) -> str:
         result = run.result
-        wish = Wish(self.epochs, self.num, {}, tuple(self.configs), self.top, self.person)
+        wish = Wish(self.epochs, self.num, {}, tuple(self.configs), self.top, self.by)
         if result.shared_store is not None:
             extend(result, wish, Terms())
             return f"{run.id} is extended. It goes on once its hosts run their command of before again."
         numbers = {"epochs": self.epochs, "num": self.num, "top": self.top}
         options = [f"--{name}={number}" for name, number in numbers.items() if number is not None]
-        options += [f"--by={self.person}", *(f"--config={name}" for name in self.configs)]
+        options += [f"--by={self.by}", *(f"--config={name}" for name in self.configs)]
         return _started(run, "extend", options, len(planned(result, wish).extensions[-1].configs))
 
 
@@ -149,15 +126,15 @@ class Retry(_Request):
         live, result = run.status().live, run.result
         names = failed_configs(run.id, result.view.state, self.configs)
         if live or result.shared_store is not None:
-            retry(run, names, self.person, Terms())
+            retry(run, names, self.by, Terms())
             hosts = "" if live else " The run goes on once its hosts run their command of before again."
             return f"{counted(len(names), 'failed config')} will be tried again: {', '.join(names)}.{hosts}"
         if not result.ended:
             raise RunError(
                 f"{run.id} was stopped before its end: start it again, and then have them tried again"
             )
-        planned_retry(result, names, self.person)
-        return _started(run, "retry", [f"--by={self.person}", *names], len(names))
+        planned_retry(result, names, self.by)
+        return _started(run, "retry", [f"--by={self.by}", *names], len(names))
 
 
 class Export(_Request):
@@ -173,7 +150,7 @@ class Export(_Request):
         return f"The model of {self.config} behind epoch {answer['epoch']} is in {answer['folder']}."
 
 
-Request: TypeAlias = Stop | Resume | Clone | Add | Drain | End | Extend | Retry | Export
+Request: TypeAlias = Stop | Resume | Add | Drain | End | Extend | Retry | Export
 
 ACTIONS: Mapping[str, type[Request]] = {kind.__name__.lower(): kind for kind in get_args(Request)}
 """The requests by name."""
@@ -191,7 +168,7 @@ def perform(run: Run, action: str, body: Any, person: str | None) -> str:
     except ValidationError as exc:
         raise RunError(f"the request to {action} is malformed: {exc.errors()[0]['msg']}") from exc
     if person is not None:
-        request = request.model_copy(update={"by": person[:80]})
+        request = request.model_copy(update={"by": one_line(person[:80])})
     return request.perform(run)
 
 

@@ -141,7 +141,7 @@ class LogForwarder:
             if ended:
                 run = self._history.parent.name
                 self._say(
-                    f"{self._name} lacks what came since then; to send it: cerebro track {run} --to "
+                    f"{self._name} lacks what came since then; to send it: cerebro report {run} --to "
                     f"{self._name}"
                 )
         else:

@@ -1,5 +1,5 @@
-"""The loggers of a run, as its recipe names them: TensorBoard unless it says otherwise. ``cerebro track``
-sends a run's record to a tracker after the run."""
+"""The loggers of a run, as its recipe names them: TensorBoard unless it says otherwise. ``cerebro
+report --to`` sends a run's record to a tracker after the run."""
 
 from __future__ import annotations
 

@@ -186,12 +186,12 @@ def test_two_people_at_the_same_time(run: LiveRun, session: tuple[requests.Sessi
     needed = headers(*session)
 
     def ask(action: str, by: str) -> requests.Response:
-        body = {"config": "c0001", "by": by, **({"changes": {"lr": "0.25"}} if action == "clone" else {})}
+        what = {"config": "c0001"} if action == "stop" else {"like": "c0001", "hparams": {"lr": "0.25"}}
         url = f"{page.origin}/run/{run.name}/{action}"
-        return requests.post(url, json=body, headers=needed, cookies=client.cookies, timeout=30)
+        return requests.post(url, json={**what, "by": by}, headers=needed, cookies=client.cookies, timeout=30)
 
     with ThreadPoolExecutor(4) as pool:
-        jobs = [("stop", "Ada"), ("stop", "Bob"), ("clone", "Ada"), ("clone", "Bob")]
+        jobs = [("stop", "Ada"), ("stop", "Bob"), ("add", "Ada"), ("add", "Bob")]
         answers = list(pool.map(lambda job: ask(*job), jobs))
     assert [answer.status_code for answer in answers[:2]] == [200] * 2, [answer.text for answer in answers]
     cloned, refused = sorted(answers[2:], key=lambda answer: answer.status_code)

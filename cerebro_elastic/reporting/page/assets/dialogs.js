@@ -124,17 +124,20 @@ export function show(dialog) {
   dialog.showModal();
 }
 
-export const whyField = () => h("label", {}, "Why ", h("input", { name: "why", maxlength: 400, placeholder: "for the record" }));
+// The reason, if the person gives one.
+export const reasonOf = (of) => (of.reason.value.trim() ? { reason: of.reason.value } : {});
+
+export const whyField = () => h("label", {}, "Why ", h("input", { name: "reason", maxlength: 400, placeholder: "for the record" }));
 
 function askToStop(config, row) {
   const unit = row.on && !row.queued ? ` The unit that it is in on ${row.on} does not count.` : "";
   confirm("stop", `Stop ${config}?`, [`${config} gets no more units.${unit} All that it has committed stays, and it can be resumed. The search leaves it alone from then on.`],
-    whyField(), `Stop ${config}`, (of) => ({ config, why: of.why.value }));
+    whyField(), `Stop ${config}`, (of) => ({ config, ...reasonOf(of) }));
 }
 
 function askToResume(config, row) {
   confirm("resume", `Resume ${config}?`, [`${config} goes on in epoch ${row.epoch + 1} and is trained to its end. The search does not stop it again.`],
-    whyField(), `Resume ${config}`, (of) => ({ config, why: of.why.value }));
+    whyField(), `Resume ${config}`, (of) => ({ config, ...reasonOf(of) }));
 }
 
 function askToRetry(config, row) {
@@ -165,8 +168,8 @@ function askToClone(config, row) {
   const inputs = hparamFields(row.hparams);
   const starts = h("fieldset", {}, h("legend", {}, "It begins"),
     choice("here", `with the present state of ${config}`, true), choice("best", `with the state of the best epoch of ${config}`), choice("scratch", "from scratch"));
-  confirm("clone", `Clone ${config}?`, [`A new config is added to the run: a copy of ${config} with the hyper-parameters that you change here. ${config} goes on.`],
-    [h("div", { class: "fields" }, inputs), starts], "Clone", (of) => ({ config, changes: changedHparams(inputs), start: of.start.value }));
+  confirm("add", `Clone ${config}?`, [`A new config is added to the run: a copy of ${config} with the hyper-parameters that you change here. ${config} goes on.`],
+    [h("div", { class: "fields" }, inputs), starts], "Clone", (of) => ({ like: config, hparams: changedHparams(inputs), start: of.start.value }));
 }
 
 function askToExport(config, row) {

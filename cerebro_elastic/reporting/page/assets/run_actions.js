@@ -3,7 +3,7 @@
 import { $, h, plural } from "./dom.js";
 import { on, section } from "./stream.js";
 import { body, configs, live, ranking, run, summary } from "./model.js";
-import { actionButton, changedHparams, confirm, hparamFields, neverLive, whyField } from "./dialogs.js";
+import { actionButton, changedHparams, confirm, hparamFields, neverLive, reasonOf, whyField } from "./dialogs.js";
 
 const count = (status) => summary()?.configs?.[status] ?? 0;
 
@@ -12,7 +12,7 @@ function askToEnd() {
   confirm("end", `End ${run}?`, [
     `${plural(count("live"), "live config")} are stopped, and so are those that the search would still propose. ${units ? `${plural(units, "unit")} under way do not count. ` : ""}All that was committed stays.`,
     "The run then ends. It can be extended later, by the configs that you name.",
-  ], whyField(), `End ${run}`, (of) => ({ why: of.why.value }));
+  ], whyField(), `End ${run}`, reasonOf);
 }
 
 function template() {
@@ -24,7 +24,7 @@ function askToAdd() {
   const { hparams } = section("configs")[config];
   const inputs = hparamFields(hparams);
   confirm("add", "Add a config?", [`A new config is trained from scratch with these hyper-parameters, which are those of ${config} until you change them. The search goes on as it is. The record says that the config was cloned from ${config}.`],
-    h("div", { class: "fields" }, inputs), "Add it", () => ({ config, changes: changedHparams(inputs) }));
+    h("div", { class: "fields" }, inputs), "Add it", () => ({ like: config, hparams: changedHparams(inputs) }));
 }
 
 function askToExtend() {
