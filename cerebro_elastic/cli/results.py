@@ -255,6 +255,6 @@ def export(
         return
     echo(f"{exported.row.config} after epoch {exported.at.epoch} is in {folder}: see README.md there")
     if exported.not_carried:
-        echo("training on from there goes on without:")
+        echo("training on from there continues without:")
     for name in exported.not_carried:
         echo(f"  {name}")

@@ -48,10 +48,8 @@ if TYPE_CHECKING:
     from cerebro_elastic.runs.start.extend_and_retry import Terms
     from cerebro_elastic.runs.terminal_view import TerminalView
 
-_LEFT = (
-    "left the run; nothing that was committed is lost, others go on, and the same command takes part again."
-)
-_STOPPED = "stopped; what was committed is safe. The same command goes on from there."
+_LEFT = "left the run; what was committed is safe, others continue, and the same command takes part again."
+_STOPPED = "stopped; what was committed is safe. The same command continues from there."
 
 
 NodesHere = Annotated[
@@ -108,7 +106,7 @@ def run(
 
     checked = load_recipe(recipe, **overrides(nodes=nodes, epochs=epochs, checkpoints=checkpoints))
     check_named(checked)  # before the imports, which take a while
-    with ended_by_ctrl_c(_STOPPED, grace), SharedImports() as imports:  # they go on beside our own below
+    with ended_by_ctrl_c(_STOPPED, grace), SharedImports() as imports:  # they continue beside our own below
         from cerebro_elastic.cli.output import conclude, show_outcome
         from cerebro_elastic.reporting.terminal import terminal
         from cerebro_elastic.runs.start.launch import Launch
@@ -339,7 +337,7 @@ def etcd(
     from cerebro_elastic.runs.start.etcd_server import FAREWELL, serve
     from cerebro_elastic.runs.terminal_view import TerminalView
 
-    stopped = "etcd stopped; the same command goes on with its data."
+    stopped = "etcd stopped; the same command continues with its data."
     with ended_by_ctrl_c(stopped, FAREWELL), TerminalView(None, terminal(), moving=False) as view:
         watch(submitted_by)
         # A job on the submitting machine serves no other machine.
@@ -423,8 +421,8 @@ def ray(
 def _going_on(
     run: str, home: str | None, etcd: str | None, grace: float, yes: bool, verbose: bool, as_json: bool
 ) -> Iterator[tuple[Run, Terms, TerminalView]]:
-    """The run that a command lets go on, on which terms it does, and the view that shows it meanwhile."""
-    stopped = "stopped; what was committed is safe. `cerebro run` with the run's recipe goes on from there."
+    """The run that a command continues, on which terms, and the view that shows it meanwhile."""
+    stopped = "stopped; what was committed is safe. `cerebro run` with the run's recipe continues from there."
     with ended_by_ctrl_c(stopped, grace), SharedImports() as imports:
         from cerebro_elastic.cli.output import show_outcome
         from cerebro_elastic.reporting.terminal import terminal

@@ -164,7 +164,7 @@ class Logger(Protocol):
     """Writes rows for a program that shows curves. It gets the visits of each config in their order."""
 
     def write(self, logged: Logged) -> None:
-        """Write a visit's rows. If it raises, the run goes on without this logger."""
+        """Write a visit's rows. If it raises, the run continues without this logger."""
 
     def end(self, end: ConfigEnd) -> None:
         """Note that a config has ended. Rows that come later say that it was resumed."""

@@ -1,6 +1,6 @@
 """MLflow: a parent run for the run, and a child for each config.
 
-Tags identify them. A leader that takes over, and a run that is extended, find them by their tags and go on
+Tags identify them. A leader that takes over, and a run that is extended, find them by their tags and continue
 with them. A tag that is written after a visit's rows says how far MLflow has come. What was not sent whole is
 sent again, and MLflow drops rows that it has.
 """

@@ -65,7 +65,7 @@ class WandbTracker:
         run.finish(exit_code=int(end.status == "failed"))
 
     def close(self) -> None:
-        """Write what is left. The next leader goes on with the same runs."""
+        """Write what is left. The next leader continues with the same runs."""
         for run in self._runs.values():
             run.finish()
         self._runs.clear()

@@ -94,7 +94,7 @@ class ControlledRun(RecordedRun):
             now = [_known(record, each.id, ledger.resume(each.id, why)) for each in due]
             resumed = next((each for each in now if each.status is Status.LIVE), None)
             if resumed is None:
-                raise RunError(f"config {config!r} is {status.value}: only a stopped one can go on")
+                raise RunError(f"config {config!r} is {status.value}: only a stopped one can continue")
             return resumed
 
     def add(

@@ -1,7 +1,7 @@
 """What an agent can call. Each tool is a model of its arguments, with a method that answers.
 
 Two read, and answer with at most 4,000 tokens. The others change a live run. Each of these needs a reason,
-and is the transaction that a person's command is: it is refused if the run has gone on meanwhile in a way
+and is the transaction that a person's command is: it is refused if the run has continued meanwhile in a way
 that forbids it, and the record has the agent's name and the reason.
 """
 
@@ -290,6 +290,6 @@ def _best(result: ConfigResult, metric: str) -> str:
 
 
 def _why(result: RunResult, config: ConfigResult) -> str:
-    """Why the config ended, or goes on."""
+    """Why the config ended, or continues."""
     why = result.failures.get(config.config) or config.reason
     return f"why: {brief(why)}" if why else ""

@@ -41,6 +41,10 @@ def test_stop_and_resume(run: Ledger, at_etcd: list[str], cerebro: Cerebro) -> N
     said = cerebro("resume", run.keys.run, "c0001", *at_etcd)
     assert (said.code, said.out) == (0, "c0001 continues in epoch 1\n")
     assert run.state().configs["c0001"].status is Status.LIVE
+    said = cerebro("stop", run.keys.run, "--all", "--by", "Ada", *at_etcd)
+    assert "but no controller leads it: it ends once one does" in said.err
+    ended = [(config.status, config.reason) for config in run.state().configs.values()]
+    assert ended == [(Status.STOPPED, "the run was ended by hand (by Ada)")] * 2
 
 
 def test_a_failed_config_is_tried_again_by_command_and_on_the_page(
@@ -119,7 +123,7 @@ def test_the_same_from_python(run: Ledger, at_etcd: list[str]) -> None:
     assert set(next(followed).state.configs) == {"c0000", "c0001", new.id}
     live.stop(new.id)
     assert any(view.state.configs[new.id].status is Status.STOPPED for view in islice(followed, 50))
-    with pytest.raises(TimeoutError, match="it goes on"):
+    with pytest.raises(TimeoutError, match="it continues"):
         live.wait(0.1)
 
 

@@ -96,7 +96,7 @@ class End(_Request):
 class Extend(_Request):
     """Extend a run that has ended, as ``cerebro extend`` does. All is checked before anything is changed.
 
-    The run of this machine goes on in a process of its own, which outlives the server. One of a shared etcd
+    The run of this machine continues in a process of its own, which outlives the server. One of a shared etcd
     waits for its hosts."""
 
     epochs: int | None = None
@@ -109,7 +109,7 @@ class Extend(_Request):
         wish = Wish(self.epochs, self.num, {}, tuple(self.configs), self.top, self.by)
         if result.shared_store is not None:
             extend(result, wish, Terms())
-            return f"{run.id} is extended. It goes on once its hosts run their command of before again."
+            return f"{run.id} is extended. It continues once its hosts run their command of before again."
         numbers = {"epochs": self.epochs, "num": self.num, "top": self.top}
         options = [f"--{name}={number}" for name, number in numbers.items() if number is not None]
         options += [f"--by={self.by}", *(f"--config={name}" for name in self.configs)]
@@ -118,7 +118,7 @@ class Extend(_Request):
 
 class Retry(_Request):
     """Have failed configs tried again, as ``cerebro retry`` does; all of them if none is named. A live run
-    goes on with them at once, another one as with ``Extend``."""
+    tries them again at once, another one as with ``Extend``."""
 
     configs: list[str] = Field(default_factory=list)
 
@@ -127,7 +127,7 @@ class Retry(_Request):
         names = failed_configs(run.id, result.view.state, self.configs)
         if live or result.shared_store is not None:
             retry(run, names, self.by, Terms())
-            hosts = "" if live else " The run goes on once its hosts run their command of before again."
+            hosts = "" if live else " The run continues once its hosts run their command of before again."
             return f"{counted(len(names), 'failed config')} will be tried again: {', '.join(names)}.{hosts}"
         if not result.ended:
             raise RunError(
@@ -173,7 +173,7 @@ def perform(run: Run, action: str, body: Any, person: str | None) -> str:
 
 
 def _started(run: Run, command: str, arguments: Sequence[str], going_on: int) -> str:
-    """Start the command of this name, by which the run goes on. Returns what was done."""
+    """Start the command of this name, by which the run continues. Returns what was done."""
     log = run.folder.logs / f"{command}.log"
     log.parent.mkdir(exist_ok=True)
     home = f"--home={run.folder.path.parent.resolve()}"
@@ -186,7 +186,7 @@ def _started(run: Run, command: str, arguments: Sequence[str], going_on: int) ->
             start_new_session=True,  # Ctrl-C ends the page, not the run
         )
     return (
-        f"{run.id} goes on with {counted(going_on, 'config')} in process {driver.pid} of this machine; "
+        f"{run.id} continues with {counted(going_on, 'config')} in process {driver.pid} of this machine; "
         f"{log} has what it says."
     )
 

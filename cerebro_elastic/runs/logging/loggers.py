@@ -96,7 +96,7 @@ class Loggers:
 
     @contextmanager
     def written(self, record: Record, candidate: Candidate, say: Callable[[str], None]) -> Iterator[None]:
-        """Forward logged rows while the block goes on, in which ``candidate`` takes part in the run."""
+        """Forward logged rows during the block, in which ``candidate`` takes part in the run."""
         history = self._folder.history
         with ExitStack() as stack:
             if self._tensorboard:
@@ -205,7 +205,7 @@ def track(
         say: Gets a sentence about rows that cannot be read.
 
     Raises:
-        RunError: There is no such run here, or it goes on; or there is no such tracker.
+        RunError: There is no such run here, or it is live; or there is no such tracker.
         MissingExtra: The tracker's package is not installed.
         TrackerAway: The tracker cannot be reached, or refuses.
     """
@@ -217,7 +217,7 @@ def track(
         raise MissingExtra(f"{to} is not installed: {remedy}")
     result = RunResult(find_run(run, home))
     if result.folder.is_locked():
-        raise RunError(f"run {result.run!r} goes on: its leader sends what it logs; track it after its end")
+        raise RunError(f"run {result.run!r} is live: its leader sends what it logs; track it after its end")
     arguments = tracker_arguments(result.recipe.loggers).get(to, {})
     by_config = {_config_of(result, Path(folder)): str(Path(folder).resolve()) for folder in models}
     with closing(make_tracker(to, arguments, result.spec, result.folder)) as tracker:
