@@ -17,6 +17,7 @@ from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.front_end.live_page.actions import ACTIONS
+from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from support.ledger import Leader, Ledger
 from support.live_record import live_record
@@ -41,6 +42,7 @@ def test_stop_and_resume(run: Ledger, at_etcd: list[str], cerebro: Cerebro) -> N
     said = cerebro("resume", run.keys.run, "c0001", *at_etcd)
     assert (said.code, said.out) == (0, "c0001 continues in epoch 1\n")
     assert run.state().configs["c0001"].status is Status.LIVE
+    run.store.txn([], [Delete(run.keys.leader)])
     said = cerebro("stop", run.keys.run, "--all", "--by", "Ada", *at_etcd)
     assert "but no controller leads it: it ends once one does" in said.err
     ended = [(config.status, config.reason) for config in run.state().configs.values()]
