@@ -186,7 +186,7 @@ _TABLE = ("| argument or option | default | description |", "|---|---|---|")
 
 def _command(name: str, command: Any, rows: Mapping[str, str], common: Sequence[str]) -> Iterator[str]:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
-    words = [str(a.name).upper() if a.required else f"[{str(a.name).upper()}]" for a in arguments]
+    words = [_written(a) if a.required else f"[{_written(a)}]" for a in arguments]
     usage = " ".join(["cerebro", name, *words, *(["[OPTIONS]"] if len(rows) > len(arguments) else [])])
     yield from (f"## `cerebro {name}`", "", inspect.cleandoc(command.help or ""), "")
     yield from ("```text", usage, "```", "")
@@ -196,13 +196,17 @@ def _command(name: str, command: Any, rows: Mapping[str, str], common: Sequence[
         yield from (f"Also [{', '.join(others)}](#options-of-many-commands).", "")
 
 
+def _written(argument: Any) -> str:
+    return f"{argument.metavar or str(argument.name).upper()}{'...' if argument.nargs == -1 else ''}"
+
+
 def _parameter_rows(command: Any) -> Iterator[tuple[str, str]]:
     """The row of each argument and option in the table, by its first name."""
     for parameter in sorted(command.params, key=lambda p: p.param_type_name == "option"):
         if getattr(parameter, "hidden", False) or parameter.name == "help":
             continue
         is_option = parameter.param_type_name == "option"
-        names = list(parameter.opts) if is_option else [str(parameter.name).upper()]
+        names = list(parameter.opts) if is_option else [_written(parameter)]
         written = ", ".join(f"`{text}`" for text in names)
         yield names[0], f"| {written} | {_default(parameter)} | {_cell(parameter.help or '')} |"
 
