@@ -54,8 +54,10 @@ _FORMER = {
     "importances": "status RUN --show importances",
     "profile": "status RUN --show profiles",
     "prune": "rm RUN --checkpoints",
+    "simulate": "plan RECIPE --toy SECONDS",
     "tag": "runs RUN --add-tag TAG",
     "track": "report RUN --to TRACKER",
+    "what-if": "plan RUN --nodes +2",
 }
 """By the name of a former command: what does the same."""
 
@@ -102,9 +104,9 @@ class _Group(_PlainFlags, TyperGroup):
         self.commands = _Commands()
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] in _FORMER:
-            ctx.fail(f"`cerebro {args[0]}` is `cerebro {_FORMER[args[0]]}`")
         if args[0] not in self.commands and not args[0].startswith("-"):
+            if args[0] in _FORMER:
+                ctx.fail(f"`cerebro {args[0]}` is `cerebro {_FORMER[args[0]]}`")
             ctx.fail(f"there is no command {args[0]!r}; {did_you_mean(args[0], self.commands)}")
         return super().resolve_command(ctx, args)
 
