@@ -152,14 +152,17 @@ class OutcomeJson(TypedDict):
     """The best config first."""
 
 
-class AddedJson(TypedDict):
-    """A config that was added."""
+class ChangedJson(TypedDict):
+    """A change of a live run."""
 
     run: str
-    config: str
-    hparams: Mapping[str, Any]
-    epoch: int
-    """How many full epochs are behind the state with which it begins."""
+    said: str
+    """What was done, as a sentence."""
+    config: str | None
+    """The config that was stopped, resumed or added; `null` if it was the run or a node."""
+    hparams: Mapping[str, Any] | None
+    epoch: int | None
+    """How many full epochs are behind its state."""
 
 
 class VerifyJson(TypedDict):
@@ -387,7 +390,10 @@ SHAPES: Mapping[str, Any] = {
     "status --show reuse": Explanation,
     "status --show importances": Importances,
     "rm --checkpoints": RmJson,
-    "add": AddedJson,
+    "stop": ChangedJson,
+    "resume": ChangedJson,
+    "add": ChangedJson,
+    "drain": ChangedJson,
     "verify": VerifyJson,
     "replay": ReplayJson,
     "test": TestJson,

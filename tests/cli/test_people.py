@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from functools import reduce
 from itertools import islice
@@ -34,10 +35,11 @@ def run(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
 def test_stop_and_resume(run: Ledger, at_etcd: list[str], cerebro: Cerebro) -> None:
     said = cerebro("stop", run.keys.run, "c0001", "--reason", "diverges", *at_etcd)
     assert (said.code, said.err) == (0, "")
-    assert "c0001 is stopped in epoch 1; to continue: cerebro resume" in said.out
+    assert "c0001 is stopped in epoch 1; `resume` continues it" in said.out
     stopped = run.state().configs["c0001"]
     assert (stopped.status, stopped.reason, stopped.by_hand) == (Status.STOPPED, "diverges", True)
-    assert cerebro("stop", run.keys.run, "c0001", *at_etcd).code == 0, "once more changes nothing"
+    again = json.loads(cerebro("stop", run.keys.run, "c0001", "--json", *at_etcd).out)
+    assert (again["config"], again["epoch"]) == ("c0001", 0), "once more changes nothing"
     assert run.state().configs["c0001"] == stopped
     said = cerebro("resume", run.keys.run, "c0001", *at_etcd)
     assert (said.code, said.out) == (0, "c0001 continues in epoch 1\n")
@@ -73,7 +75,7 @@ def test_a_failed_config_is_tried_again_by_command_and_on_the_page(
     config = run.state().configs["c0001"]
     assert (config.status, config.reason, config.by_hand) == (Status.LIVE, "tried again by me", False)
     fail()
-    assert ACTIONS["retry"](by="you").perform(live) == "1 failed config will be tried again: c0001."
+    assert ACTIONS["retry"](by="you").perform(live).said == "1 failed config will be tried again: c0001."
     assert run.state().configs["c0001"].reason == "tried again by you"
     assert check(run.history(), readable=lambda _ref: True) == []
     assert reduce(fold, run.history(), State()).configs == run.state().configs

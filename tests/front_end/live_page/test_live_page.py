@@ -131,13 +131,15 @@ def test_a_config_is_added_and_the_run_ended(run: LiveRun, places: Places, brows
         tab.get_by_role("button", name=f"End {run.name}").click()
         expect(tab.locator('#board tr[data-config="c0002"]')).to_contain_text("by Ada")
         run.leader.end_run("finished", run.ledger.state().asked)
-        expect(tab.locator("#said")).to_have_text("The run has ended; 3 configs stopped.")
+        expect(tab.locator("#said")).to_have_text(
+            f"run {run.name} has ended; 3 configs stopped; `extend` continues it"
+        )
         expect(tab.get_by_role("button", name="Add a config")).to_have_attribute("title", "the run has ended")
         tab.locator("#slices").scroll_into_view_if_needed()
         assert [error for error in errors if "409 (Conflict)" not in error] == []
     added = run.ledger.state().configs["c0002"]
     assert (dict(added.hparams), added.head) == ({"lr": 0.3, "act": "tanh"}, None)
-    assert added.reason == "the run was ended on the live page (by Ada)"
+    assert added.reason == "the run was ended by hand (by Ada)"
     assert check(run.ledger.history()) == []
 
 

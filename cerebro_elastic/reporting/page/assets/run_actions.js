@@ -9,10 +9,10 @@ const count = (status) => summary()?.configs?.[status] ?? 0;
 
 function askToEnd() {
   const units = summary().busy;
-  confirm("end", `End ${run}?`, [
+  confirm("stop", `End ${run}?`, [
     `${plural(count("live"), "live config")} are stopped, and so are those that the search would still propose. ${units ? `${plural(units, "unit")} under way do not count. ` : ""}All that was committed stays.`,
     "The run then ends. It can be extended later, by the configs that you name.",
-  ], whyField(), `End ${run}`, reasonOf);
+  ], whyField(), `End ${run}`, (of) => ({ all: true, ...reasonOf(of) }));
 }
 
 function template() {
