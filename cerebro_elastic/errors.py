@@ -85,7 +85,7 @@ class DamagedCheckpoint(CheckpointError):
 
 
 class PrunedCheckpoint(DamagedCheckpoint):
-    """``cerebro prune`` has removed the checkpoint to save space."""
+    """``cerebro rm --checkpoints`` has removed the checkpoint to save space."""
 
 
 class StorageError(CerebroError):

@@ -69,9 +69,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
     "cerebro.loggers": {
         "tensorboard": "cerebro_elastic.reporting.tensorboard:TensorBoard",
-        "mlflow": "cerebro_elastic.reporting.mlflow_tracker:MlflowTracker",
-        "wandb": "cerebro_elastic.reporting.wandb_tracker:WandbTracker",
     },
+    "cerebro.trackers": {},
     "cerebro.launchers": {},
     "cerebro.servers": {},
     "cerebro.sources": {},
@@ -95,8 +94,6 @@ _IMPORTED_AS = {"mlflow-skinny": "mlflow", "scikit-learn": "sklearn"}
 """Distributions that are imported under another name, apart from dashes."""
 _NEEDS = {
     ("cerebro.loggers", "tensorboard"): ("tensorboard",),
-    ("cerebro.loggers", "mlflow"): ("mlflow", "sqlalchemy", "alembic"),
-    ("cerebro.loggers", "wandb"): ("wandb",),
 }
 """The packages that built-in parts need, by group and name."""
 

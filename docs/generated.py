@@ -10,7 +10,8 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from types import UnionType
@@ -166,35 +167,48 @@ def default_of(key: str, field: FieldInfo) -> str:
 
 
 def cli_reference() -> str:
-    """Every command with its arguments and options."""
+    """Every command with its arguments and options; those of many commands stand once, at the end."""
     import typer.main
 
     from cerebro_elastic.cli.app import app
 
     group: Any = typer.main.get_command(app)
-    lines: list[str] = []
-    for name in group.commands:
-        command = group.commands[name]
-        if not command.hidden:
-            lines += _command(name, command)
-    return "\n".join(lines)
+    commands = {name: group.commands[name] for name in group.commands if not group.commands[name].hidden}
+    rows = {name: dict(_parameter_rows(command)) for name, command in commands.items()}
+    uses = Counter(row for of_command in rows.values() for row in of_command.values())
+    common = sorted(row for row, count in uses.items() if count > 3 and row.startswith("| `--"))
+    lines = [line for name in commands for line in _command(name, commands[name], rows[name], common)]
+    return "\n".join([*lines, "## Options of many commands", "", *_TABLE, *common, ""])
 
 
-def _command(name: str, command: Any) -> Iterator[str]:
-    shown = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
-    arguments = [p for p in shown if p.param_type_name == "argument"]
-    options = [p for p in shown if p.param_type_name == "option" and p.name != "help"]
-    words = [str(a.name).upper() if a.required else f"[{str(a.name).upper()}]" for a in arguments]
-    usage = " ".join(["cerebro", name, *words, *(["[OPTIONS]"] if options else [])])
+_TABLE = ("| argument or option | default | description |", "|---|---|---|")
+
+
+def _command(name: str, command: Any, rows: Mapping[str, str], common: Sequence[str]) -> Iterator[str]:
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    words = [_written(a) if a.required else f"[{_written(a)}]" for a in arguments]
+    usage = " ".join(["cerebro", name, *words, *(["[OPTIONS]"] if len(rows) > len(arguments) else [])])
     yield from (f"## `cerebro {name}`", "", inspect.cleandoc(command.help or ""), "")
     yield from ("```text", usage, "```", "")
-    if shown:
-        yield from ("| argument or option | default | description |", "|---|---|---|")
-    for parameter in [*arguments, *options]:
-        names = [str(parameter.name).upper()] if parameter in arguments else [*parameter.opts]
+    if own := [row for row in rows.values() if row not in common]:
+        yield from (*_TABLE, *own, "")
+    if others := [f"`{option}`" for option, row in rows.items() if row in common]:
+        yield from (f"Also [{', '.join(others)}](#options-of-many-commands).", "")
+
+
+def _written(argument: Any) -> str:
+    return f"{argument.metavar or str(argument.name).upper()}{'...' if argument.nargs == -1 else ''}"
+
+
+def _parameter_rows(command: Any) -> Iterator[tuple[str, str]]:
+    """The row of each argument and option in the table, by its first name."""
+    for parameter in sorted(command.params, key=lambda p: p.param_type_name == "option"):
+        if getattr(parameter, "hidden", False) or parameter.name == "help":
+            continue
+        is_option = parameter.param_type_name == "option"
+        names = list(parameter.opts) if is_option else [_written(parameter)]
         written = ", ".join(f"`{text}`" for text in names)
-        yield f"| {written} | {_default(parameter)} | {_cell(parameter.help or '')} |"
-    yield ""
+        yield names[0], f"| {written} | {_default(parameter)} | {_cell(parameter.help or '')} |"
 
 
 def _default(parameter: Any) -> str:

@@ -15,18 +15,17 @@ from cerebro_elastic.errors import did_you_mean
 from cerebro_elastic.system.version import __version__
 
 _MODULES = {
+    "init": "recipe",
+    "check": "recipe",
+    "plan": "plan",
+    "prepare": "prepare",
     "run": "start",
-    "runs": "runs",
     "status": "status",
     "ui": "serve",
-    "check": "recipe",
-    "init": "recipe",
-    "prepare": "prepare",
+    "runs": "runs",
     "stop": "control",
     "resume": "control",
-    "clone": "control",
     "add": "control",
-    "end": "control",
     "extend": "start",
     "retry": "start",
     "test": "results",
@@ -34,26 +33,33 @@ _MODULES = {
     "replay": "results",
     "export": "results",
     "report": "results",
-    "importances": "results",
-    "track": "results",
-    "compare": "runs",
-    "explain": "results",
-    "tag": "runs",
-    "prune": "runs",
     "rm": "runs",
     "join": "start",
     "drain": "control",
-    "mcp": "serve",
     "host": "start",
     "etcd": "start",
     "ray": "start",
+    "mcp": "serve",
     "doctor": "status",
-    "profile": "status",
-    "plan": "plan",
     "simulate": "simulate",
     "what-if": "what_if",
 }
 """The module of each command, which has a function of that name. The order is that of ``cerebro --help``."""
+
+_FORMER = {
+    "clone": "add RUN KEY=VALUE --like CONFIG --from here",
+    "compare": "runs RUN RUN",
+    "end": "stop RUN --all",
+    "explain": "status RUN --show reuse",
+    "importances": "status RUN --show importances",
+    "profile": "status RUN --show profiles",
+    "prune": "rm RUN --checkpoints",
+    "simulate": "plan RECIPE --toy SECONDS",
+    "tag": "runs RUN --add-tag TAG",
+    "track": "report RUN --to TRACKER",
+    "what-if": "plan RUN --nodes +2",
+}
+"""By the name of a former command: what does the same."""
 
 
 class _PlainFlags:
@@ -77,11 +83,7 @@ class _Commands(UserDict[str, Any]):
         if super().__getitem__(name) is None:
             single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
             function = getattr(import_module(f"cerebro_elastic.cli.{_MODULES[name]}"), name.replace("-", "_"))
-            # The tag -good is no option.
-            settings = {"ignore_unknown_options": name == "tag"}
-            single.command(name, cls=_Command, help=unwrapped(function.__doc__), context_settings=settings)(
-                function
-            )
+            single.command(name, cls=_Command, help=unwrapped(function.__doc__))(function)
             self[name] = typer.main.get_command(single)
         return super().__getitem__(name)
 
@@ -103,6 +105,8 @@ class _Group(_PlainFlags, TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in self.commands and not args[0].startswith("-"):
+            if args[0] in _FORMER:
+                ctx.fail(f"`cerebro {args[0]}` is `cerebro {_FORMER[args[0]]}`")
             ctx.fail(f"there is no command {args[0]!r}; {did_you_mean(args[0], self.commands)}")
         return super().resolve_command(ctx, args)
 

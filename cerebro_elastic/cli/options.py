@@ -137,7 +137,7 @@ def on_run(command: Callable[..., None], name: Any = RunName) -> Callable[..., N
 
 
 def agreement(yes: bool) -> Callable[[str], bool]:
-    """Who agrees that configs go on with changed code: --yes does, else the person at the terminal. Where
+    """Who agrees that configs continue with changed code: --yes does, else the person at the terminal. Where
     nobody can be asked it is refused."""
 
     def agrees(question: str) -> bool:

@@ -31,7 +31,7 @@ def init(
     ] = None,
     folder: Annotated[Path, typer.Argument(help="The folder for the files.")] = Path(),
 ) -> None:
-    """Write a commented recipe, and the Python file that it names, to start from.
+    """Write a commented recipe and its Python file, to start from.
 
     Example: cerebro init digits my_project
     """
@@ -55,9 +55,10 @@ def check(
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """Check in seconds that a recipe trains, and that its units equal one ordinary fit, bit for bit.
+    """Check that a recipe trains, and exactly as one ordinary fit.
 
-    Each distinct shape of config is trained for two tiny epochs both ways, on rows of the recipe's own data.
+    In seconds each distinct shape of config is trained for two tiny epochs both ways, on rows of the recipe's
+    own data. By units it must come out as by the fit, bit for bit.
 
     Example: cerebro check recipes/digits.yaml
     """

@@ -10,9 +10,7 @@ import typer
 
 from cerebro_elastic.cli.options import (
     By,
-    Home,
     Json,
-    RunName,
     config_ids,
     echo,
     echo_json,
@@ -20,6 +18,7 @@ from cerebro_elastic.cli.options import (
     on_run,
 )
 from cerebro_elastic.config import DECIDING_SECONDS
+from cerebro_elastic.errors import RunError
 
 if TYPE_CHECKING:
     from cerebro_elastic.runs.run import Run
@@ -49,7 +48,7 @@ def verify(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check a run's history, and that everything made from it agrees with it.
+    """Check a run's history, and that all made from it agrees with it.
 
     The command checks the history against the invariants and its chain of digests, then spec, checkpoints,
     data, logged rows, metrics.csv and report against the history. It also makes the run's decisions again and
@@ -92,11 +91,12 @@ def replay(
     config: OneConfig = "best",
     as_json: Json = False,
 ) -> None:
-    """Train one config again in the order of its visit log, and compare it with the record bit for bit.
+    """Train a config again and compare it with the record, bit for bit.
 
-    Compared are each visit's state, metrics, samples, batches and logged rows, and the values derived from
-    them: best value, best checkpoint, lines of metrics.csv. Times and nodes are not compared. If code,
-    versions or hardware here are not those of the run, the command names them first.
+    It is trained in the order of its visit log. Compared are each visit's state, metrics, samples, batches
+    and logged rows, and the values derived from them: best value, best checkpoint, lines of metrics.csv.
+    Times and nodes are not compared. If code, versions or hardware here are not those of the run, the command
+    names them first.
 
     Example: cerebro replay digits --config c0003
     """
@@ -159,11 +159,12 @@ def test(
     by: By = "",
     as_json: Json = False,
 ) -> None:
-    """Measure the best configs of a run that has ended on its test set: `data.test` of the recipe.
+    """Measure the best configs of an ended run on its test set.
 
-    No unit, search or stopping rule reads the test set. A run measures its best config by itself when it
-    ends. Each measurement is noted in the run's record; a model that was measured before is not measured
-    again. The configs stay ranked by validation: who chooses among them by the test set has none any more.
+    The test set is `data.test` of the recipe. No unit, search or stopping rule reads the test set. A run
+    measures its best config by itself when it ends. Each measurement is noted in the run's record; a model
+    that was measured before is not measured again. The configs stay ranked by validation: a choice among them
+    by the test set would use it up.
 
     Example: cerebro test digits --top 3
     """
@@ -187,65 +188,41 @@ def test(
 
 
 @on_last_run
-def importances(run: Run, as_json: Json = False) -> None:
-    """Show how much each hyper-parameter matters for the objective.
-
-    It needs ten configs that have finished.
-
-    Example: cerebro importances digits
-    """
-    found = run.result.importances()
-    if as_json:
-        echo_json(found)
-        return
-    width = max(map(len, found.shares))
-    for name, share in found.shares.items():
-        echo(f"{name:<{width}}  {share:6.1%}  {'#' * round(40 * share)}")
-    echo(f"shares of what sets the best {found.metric} apart, {found.text}")
-
-
-@on_last_run
-def explain(run: Run, as_json: Json = False) -> None:
-    """Say what a run has taken over from earlier runs, and why it has trained the rest.
-
-    Example: cerebro explain digits
-    """
-    from cerebro_elastic.reporting.tables import brief
-    from cerebro_elastic.reporting.terminal import plain_table, terminal
-    from cerebro_elastic.system.words import counted
-
-    found = run.explain()
-    if as_json:
-        echo_json(found)
-        return
-    table = plain_table("config", "taken over", "trained", "")
-    for config in found.configs:
-        what = f"from {', '.join(config.runs)}" if config.runs else config.why
-        table.add_row(config.config, counted(config.reused, "unit"), counted(config.trained, "unit"), what)
-    terminal().print(table)
-    for name, reasons in found.earlier.items():
-        echo(f"not from run {name}:")
-        for reason in reasons:
-            echo(f"  {brief(reason, 300)}")
-
-
-@on_last_run
 def report(
     run: Run,
     output: Annotated[
         str | None,
         typer.Option(help="A file or URL.", show_default="report.html in the run's folder, else RUN.html"),
     ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="TRACKER", help="Send the record to it: mlflow or wandb.")
+    ] = None,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(help="With --to mlflow: a folder that `cerebro export` wrote; may be given again."),
+    ] = None,
 ) -> None:
-    """Write a run's report, one page for a browser: results, curves, nodes, faults, bytes.
+    """Write a run's report, or send its record to a tracker.
 
-    The page needs no network. A run writes it at its end; this command also writes that of a live run.
+    The report is one page for a browser, which needs no network: results, curves, nodes, faults, bytes. A run
+    writes it at its end; this command also writes that of a live run.
+
+    With --to, a tracker gets the record after the run: MLflow gets what it lacks, such as what a run could
+    not send while the server was away; W&B gets all.
 
     Example: cerebro report digits --output digits.html
     """
-    from cerebro_elastic.runs.results.report import write_report
+    if to is None:
+        if model:
+            raise RunError("--model would do nothing without --to mlflow: add it, or leave --model out")
+        echo(run.report(output))
+        return
+    if output is not None:
+        raise RunError("--output would do nothing with --to: leave one of them out")
+    from cerebro_elastic.runs.logging.loggers import track
 
-    echo(write_report(run.result, output))
+    track(run.folder.path, to, models=model or (), say=echo)
+    echo(f"{to} has all of run {run.id}")
 
 
 @on_run
@@ -258,7 +235,7 @@ def export(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Export a trained model from a run. To use it, this package is not needed.
+    """Export a trained model, to use without this package.
 
     The folder gets the config's weights after its best epoch (safetensors), a model card, and for a
     LightningModule a checkpoint for `load_from_checkpoint` and `Trainer.fit(ckpt_path=...)`.
@@ -278,27 +255,6 @@ def export(
         return
     echo(f"{exported.row.config} after epoch {exported.at.epoch} is in {folder}: see README.md there")
     if exported.not_carried:
-        echo("training on from there goes on without:")
+        echo("training on from there continues without:")
     for name in exported.not_carried:
         echo(f"  {name}")
-
-
-def track(
-    run: RunName,
-    to: Annotated[str, typer.Option(help="mlflow or wandb.")],
-    model: Annotated[
-        list[Path] | None,
-        typer.Option(help="A folder that `cerebro export` wrote, for MLflow; may be given again."),
-    ] = None,
-    home: Home = None,
-) -> None:
-    """Send a run's record to a tracker after the run: MLflow or Weights & Biases.
-
-    MLflow gets what it lacks, such as what a run could not send while the server was away; W&B gets all.
-
-    Example: cerebro track digits --to mlflow
-    """
-    from cerebro_elastic.runs.logging.loggers import track as send
-
-    send(run, to, home=home, models=model or (), say=echo)
-    echo(f"{to} has all of run {run}")

@@ -1,16 +1,16 @@
-"""Commands about the runs of a home as things: list, tag, compare, prune, remove."""
+"""Commands about the runs of a home as things: list, tag, compare, remove."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cerebro_elastic.cli.options import Home, Json, RunName, echo, echo_json, run_ids
+from cerebro_elastic.cli.options import Home, Json, echo, echo_json, run_ids
 from cerebro_elastic.errors import RunError
 
 if TYPE_CHECKING:
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 
     from cerebro_elastic.runs.catalog import RunSummary
     from cerebro_elastic.runs.comparison import Comparison
+    from cerebro_elastic.runs.run import Run
 
-Runs = Annotated[list[str], typer.Argument(help="Run ids, or folders of runs.", autocompletion=run_ids)]
-Unasked = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="RUN", help="Run ids, or folders of runs.", autocompletion=run_ids),
+]
 _SHOWN_EPOCHS = 60
 """Longer curves are shown by their end."""
 _SHOWN_CONFIGS = 20
@@ -28,100 +31,96 @@ _SHOWN_CONFIGS = 20
 
 
 def runs(
-    home: Home = None,
+    names: Names = None,
     tag: Annotated[
         list[str] | None, typer.Option(help="Only runs with this tag; given again, with all of them.")
     ] = None,
-    as_json: Json = False,
-) -> None:
-    """List the runs of a home, the one that changed last first.
-
-    Of each run: its state, its configs, its best value, its size on this machine, its age, and its project,
-    the folder of its recipe.
-
-    Example: cerebro runs --tag good
-    """
-    from cerebro_elastic.cli.shapes import RunsJson
-    from cerebro_elastic.reporting.terminal import terminal
-    from cerebro_elastic.runs.catalog import summaries
-    from cerebro_elastic.runs.folder import home_of
-
-    place = home_of(home).resolve()
-    if not place.is_dir():
-        raise RunError(
-            f"there is no folder of runs at {place}: name one with --home; `cerebro run` makes one"
-        )
-    found = summaries(place, tag or ())
-    if as_json:
-        echo_json(RunsJson(home=str(place), runs=found))
-    elif not found:
-        echo(f"no run{' with these tags' if tag else ''} in {place}")
-    else:
-        terminal().print(_runs_table(found))
-        for summary in found:
-            if summary.problem is not None:
-                terminal().print(f"{summary.run}: {summary.problem}", style="yellow", soft_wrap=True)
-
-
-def tag(
-    run: RunName,
-    changes: Annotated[
-        list[str] | None, typer.Argument(metavar="+TAG|-TAG", help="Tags to give or to take away.")
+    add_tag: Annotated[
+        list[str] | None, typer.Option(metavar="TAG", help="Give the named runs this tag.")
+    ] = None,
+    remove_tag: Annotated[
+        list[str] | None, typer.Option(metavar="TAG", help="Take this tag away from them.")
     ] = None,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """Give a run tags and take tags away; without any, show those that it has.
+    """List the runs of a home, compare some of them, or tag them.
 
-    Example: cerebro tag digits +good -draft
-    """
-    from cerebro_elastic.cli.shapes import TagJson
-    from cerebro_elastic.runs.run import Run
+    Of each run: its state, its configs, its best value, its size on this machine, its age, and its project,
+    the folder of its recipe. The run that changed last is first.
 
-    for change in changes or ():
-        if change[:1] not in "+-" or not change[1:]:
-            raise RunError(f"{change!r} is neither +TAG, which gives a tag, nor -TAG, which takes it away")
-    opened = Run.open(run, home=home)
-    add, remove = ([text[1:] for text in changes or () if text[0] == sign] for sign in "+-")
-    tags = opened.tag(*add, remove=remove) if changes else opened.tags
-    if as_json:
-        echo_json(TagJson(run=opened.id, tags=list(tags)))
-    else:
-        echo(f"{opened.id}: {' '.join(tags) or 'no tags'}")
+    Two or more runs that you name are compared: recipes, data, code, versions, results, curves, and equal
+    configs. Of recipes, data, code and versions only what differs is shown. If two of the runs differ in
+    nothing but their seed, or a run has `repeats`, the command says which configs differ by more than that
+    noise.
 
-
-def compare(runs: Runs, home: Home = None, as_json: Json = False) -> None:
-    """Compare runs side by side: recipes, data, code, versions, results, curves, and equal configs.
-
-    Of recipes, data, code and versions only what differs is shown. If two of the runs differ in nothing but
-    their seed, or a run has `repeats`, the command says which configs differ by more than that noise.
-
-    Example: cerebro compare digits digits-2
+    Example: cerebro runs digits digits-2
     """
     from cerebro_elastic.runs.run import Run
 
-    if len(runs) < 2:
-        raise RunError("there is one run: name two or more to compare")
-    first, *others = (Run.open(name, home=home) for name in runs)
-    comparison = first.compare(*others)
+    opened = [Run.open(name, home=home) for name in names or ()]
+    changes = bool(add_tag or remove_tag)
+    if changes and not opened:
+        raise RunError("--add-tag and --remove-tag change the runs that you name: name one or more")
+    for run in opened if changes else ():
+        run.tag(*(add_tag or ()), remove=remove_tag or ())
+    if len(opened) < 2 or changes or tag:
+        _list(home, opened, tag or (), as_json)
+        return
+    comparison = opened[0].compare(*opened[1:])
     if as_json:
         echo_json(comparison)
     else:
         _show_comparison(comparison)
 
 
-def rm(runs: Runs, yes: Unasked = False, home: Home = None) -> None:
-    """Remove runs and all that is theirs, after it has said what and you have agreed.
+def rm(
+    names: Names = None,
+    checkpoints: Annotated[
+        bool, typer.Option("--checkpoints", help="Remove only checkpoints, of runs that have ended.")
+    ] = False,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --checkpoints, what stays: `best`, the checkpoint of each config's best epoch; "
+            "`last`, each config's last one; `winner`, only the best config's best. May be given again.",
+            show_default="best",
+        ),
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AGE",
+            help="With --checkpoints, only runs whose record has not changed for so long, e.g. 7d; without "
+            "RUN, all of the home that have ended.",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Remove runs and all that is theirs, or only their checkpoints.
 
-    The run's folder goes, its checkpoints and logs wherever they are (S3 too), and its keys in a shared etcd.
-    A live run is refused. A dataset that was prepared elsewhere stays.
+    The command says what goes, and asks. The run's folder goes, its checkpoints and logs wherever they are
+    (S3 too), and its keys in a shared etcd. A live run is refused. A dataset that was prepared elsewhere
+    stays.
 
-    Example: cerebro rm digits-2 digits-3
+    With --checkpoints the record stays whole, and the command also says what can still be done: export needs
+    a config's best checkpoint, extend its last one, replay none. `cerebro verify` lists what was removed.
+
+    Example: cerebro rm digits --checkpoints --keep best
     """
+    if checkpoints:
+        _remove_checkpoints(names or (), keep or ["best"], older_than, yes, home, as_json)
+        return
+    if keep or older_than is not None or as_json:
+        raise RunError("--keep, --older-than and --json need --checkpoints, which keeps the runs: add it")
+    if not names:
+        raise RunError("name the runs to remove; `cerebro runs` lists them")
     from cerebro_elastic.runs.folder import find_run
     from cerebro_elastic.runs.removal import Removal
 
-    removals = [Removal.of(find_run(name, home)) for name in runs]
+    removals = [Removal.of(find_run(name, home)) for name in names]
     for removal in removals:
         echo(f"run {removal.folder.run}:")
         for line in removal.lines():
@@ -132,38 +131,39 @@ def rm(runs: Runs, yes: Unasked = False, home: Home = None) -> None:
         echo(f"removed run {removal.folder.run}")
 
 
-def prune(
-    runs: Annotated[
-        list[str] | None, typer.Argument(help="Run ids, or folders of runs.", autocompletion=run_ids)
-    ] = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="What stays: `best`, the checkpoint of each config's best epoch; `last`, each config's last "
-            "one; `winner`, only the best config's best. May be given again.",
-            show_default="best",
-        ),
-    ] = None,
-    older_than: Annotated[
-        str | None,
-        typer.Option(
-            metavar="AGE",
-            help="Only runs whose record has not changed for so long, e.g. 7d; without "
-            "RUNS, all of the home that have ended.",
-        ),
-    ] = None,
-    yes: Unasked = False,
-    home: Home = None,
-    as_json: Json = False,
+def _list(home: str | None, named: Sequence[Run], tags: Sequence[str], as_json: bool) -> None:
+    """The named runs, or all of the home, that have these tags."""
+    from cerebro_elastic.cli.shapes import RunsJson
+    from cerebro_elastic.reporting.terminal import terminal
+    from cerebro_elastic.runs.catalog import summaries
+    from cerebro_elastic.runs.folder import home_of
+
+    place = home_of(home).resolve()
+    if not (named or place.is_dir()):
+        raise RunError(
+            f"there is no folder of runs at {place}: name one with --home; `cerebro run` makes one"
+        )
+    found = summaries(place, tags, [run.folder for run in named])
+    if as_json:
+        echo_json(RunsJson(home=str(place), runs=found))
+    elif not found:
+        echo(f"no run{' with these tags' if tags else ''} in {place}")
+    else:
+        terminal().print(_runs_table(found))
+        for summary in found:
+            if summary.problem is not None:
+                terminal().print(f"{summary.run}: {summary.problem}", style="yellow", soft_wrap=True)
+
+
+def _remove_checkpoints(
+    names: Sequence[str],
+    keep: Sequence[str],
+    older_than: str | None,
+    yes: bool,
+    home: str | None,
+    as_json: bool,
 ) -> None:
-    """Remove checkpoints of runs that have ended, to save space.
-
-    The command says what goes, and what can still be done then: export needs a config's best checkpoint,
-    extend its last one, replay none. The record stays whole, and `cerebro verify` lists what was removed.
-
-    Example: cerebro prune digits --keep best
-    """
-    from cerebro_elastic.cli.shapes import PruneJson
+    from cerebro_elastic.cli.shapes import RmJson
     from cerebro_elastic.runs.catalog import folders
     from cerebro_elastic.runs.folder import find_run
     from cerebro_elastic.runs.owner import owns
@@ -172,12 +172,12 @@ def prune(
     from cerebro_elastic.runs.results.result import RunResult
     from cerebro_elastic.system.words import duration_seconds
 
-    rule = check_kept(keep or ["best"])
+    rule = check_kept(keep)
     age = None if older_than is None else duration_seconds(older_than)
     if older_than is not None and age is None:
         raise RunError(f"{older_than!r} is no length of time: give a number and s, m, h, d or w, such as 7d")
-    if runs:
-        results = [RunResult(find_run(name, home)) for name in runs]
+    if names:
+        results = [RunResult(find_run(name, home)) for name in names]
     elif age is None:
         raise RunError("name runs, or say which of the home's by their age: --older-than 7d")
     else:
@@ -200,9 +200,9 @@ def prune(
     for result, found in work:
         perform(result, found)
         if not as_json:
-            echo(f"pruned run {result.run}")
+            echo(f"removed checkpoints of run {result.run}")
     if as_json:
-        echo_json(PruneJson(runs=[found for _, found in planned]))
+        echo_json(RmJson(runs=[found for _, found in planned]))
 
 
 def _agree(question: str, yes: bool) -> None:
@@ -210,7 +210,7 @@ def _agree(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise RunError("nothing was removed: nobody can be asked here; to do it unasked give --yes")
+        raise RunError("nothing was removed: this is no terminal, so there is no one to confirm; pass --yes")
     if not typer.confirm(question):
         echo("nothing was removed")
         raise typer.Exit(1)

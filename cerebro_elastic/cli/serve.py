@@ -50,9 +50,10 @@ def ui(
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, change nothing.")] = False,
 ) -> None:
-    """Show runs in the browser while they go on, and stop, resume, clone and drain from there.
+    """Show live and ended runs in the browser, and steer them.
 
-    The page needs no leader and no network. Ctrl-C ends the server; no run notices.
+    The page stops, resumes and adds configs, lets nodes leave, and ends, extends and exports runs. It needs
+    no leader and no network. Ctrl-C ends the server; no run notices.
 
     Example: cerebro ui digits
     """
@@ -113,10 +114,11 @@ def mcp(
     stop: Annotated[bool, typer.Option("--stop", help="The agent may stop configs.")] = False,
     by: Annotated[str, typer.Option(help="The agent's name, for the record.")] = "agent",
 ) -> None:
-    """Serve a run to an agent by the Model Context Protocol, over standard input and output.
+    """Serve a run to an agent by the Model Context Protocol.
 
-    The agent reads the run and, if you allow it, adds and stops configs: each time with a reason, which the
-    record keeps with the agent's name. By default it may only read.
+    The server speaks over standard input and output. The agent reads the run and, if you allow it, adds and
+    stops configs: each time with a reason, which the record keeps with the agent's name. By default it may
+    only read.
 
     Example: cerebro mcp digits --configs 5
     """

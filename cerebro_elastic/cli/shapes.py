@@ -38,14 +38,7 @@ class RunsJson(TypedDict):
     """The run whose record changed last is first."""
 
 
-class TagJson(TypedDict):
-    """A run's tags."""
-
-    run: str
-    tags: list[str]
-
-
-class PruneJson(TypedDict):
+class RmJson(TypedDict):
     """What was removed of each run."""
 
     runs: list[Pruning]
@@ -159,14 +152,17 @@ class OutcomeJson(TypedDict):
     """The best config first."""
 
 
-class AddedJson(TypedDict):
-    """A config that was added."""
+class ChangedJson(TypedDict):
+    """A change of a live run."""
 
     run: str
-    config: str
-    hparams: Mapping[str, Any]
-    epoch: int
-    """How many full epochs are behind the state with which it begins."""
+    said: str
+    """What was done, as a sentence."""
+    config: str | None
+    """The config that was stopped, resumed or added; `null` if it was the run or a node."""
+    hparams: Mapping[str, Any] | None
+    epoch: int | None
+    """How many full epochs are behind its state."""
 
 
 class VerifyJson(TypedDict):
@@ -389,22 +385,23 @@ SHAPES: Mapping[str, Any] = {
     "retry": OutcomeJson,
     "runs": RunsJson,
     "status": StatusJson,
-    "compare": Comparison,
-    "explain": Explanation,
-    "tag": TagJson,
-    "prune": PruneJson,
-    "clone": AddedJson,
-    "add": AddedJson,
+    "runs RUN RUN": Comparison,
+    "status --show profiles": ProfileJson,
+    "status --show reuse": Explanation,
+    "status --show importances": Importances,
+    "rm --checkpoints": RmJson,
+    "stop": ChangedJson,
+    "resume": ChangedJson,
+    "add": ChangedJson,
+    "drain": ChangedJson,
     "verify": VerifyJson,
     "replay": ReplayJson,
     "test": TestJson,
-    "importances": Importances,
     "export": ExportJson,
-    "profile": ProfileJson,
     "check": CheckJson,
     "plan": PlanJson,
     "simulate": SimulateJson,
     "what-if": WhatIfJson,
     "doctor": DoctorJson,
 }
-"""By command: what it prints with ``--json``."""
+"""By command, and option if that decides: what it prints with ``--json``."""

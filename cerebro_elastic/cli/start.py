@@ -48,10 +48,8 @@ if TYPE_CHECKING:
     from cerebro_elastic.runs.start.extend_and_retry import Terms
     from cerebro_elastic.runs.terminal_view import TerminalView
 
-_LEFT = (
-    "left the run; nothing that was committed is lost, others go on, and the same command takes part again."
-)
-_STOPPED = "stopped; what was committed is safe. The same command goes on from there."
+_LEFT = "left the run; what was committed is safe, others continue, and the same command takes part again."
+_STOPPED = "stopped; what was committed is safe. The same command continues from there."
 
 
 NodesHere = Annotated[
@@ -92,8 +90,8 @@ def run(
     """Run a recipe on this machine, or continue an unfinished run of it.
 
     With --reuse, configs that earlier runs of the home have trained begin where these left them; `cerebro
-    explain` says which, and why not others. Ctrl-C or SIGTERM stops the run cleanly; the same command
-    continues it. Nodes may join at any time.
+    status --show reuse` says which, and why not others. Ctrl-C or SIGTERM stops the run cleanly; the same
+    command continues it. Nodes may join at any time.
 
     Example: cerebro run recipes/digits.yaml --nodes 2
     """
@@ -108,7 +106,7 @@ def run(
 
     checked = load_recipe(recipe, **overrides(nodes=nodes, epochs=epochs, checkpoints=checkpoints))
     check_named(checked)  # before the imports, which take a while
-    with ended_by_ctrl_c(_STOPPED, grace), SharedImports() as imports:  # they go on beside our own below
+    with ended_by_ctrl_c(_STOPPED, grace), SharedImports() as imports:  # they continue beside our own below
         from cerebro_elastic.cli.output import conclude, show_outcome
         from cerebro_elastic.reporting.terminal import terminal
         from cerebro_elastic.runs.start.launch import Launch
@@ -156,9 +154,9 @@ def extend(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Let a run that has ended go on, for more epochs, configs or budget.
+    """Continue an ended run, for more epochs, configs or budget.
 
-    Each config goes on from its last checkpoint, as a resumed fit does: a schedule that was made for the
+    Each config continues from its last checkpoint, as a resumed fit does: a schedule that was made for the
     former number of epochs stays as it was. Ctrl-C stops the run cleanly; `cerebro run` with its recipe
     continues it.
 
@@ -191,9 +189,9 @@ def retry(
 ) -> None:
     """Train failed configs again, with the code as it is now.
 
-    They go on from their last checkpoints, or from the start if they have none; all others stay as they are.
-    A run that has ended goes on in this command, and the record says who was tried again. In a live run they
-    go on at once, with the code that the run has imported.
+    They continue from their last checkpoints, or from the start if they have none; all others stay as they
+    are. An ended run continues in this command, and the record says which were tried again. In a live run
+    they continue at once, with the code that the run has imported.
 
     Example: cerebro retry digits
     """
@@ -228,11 +226,12 @@ def host(
     verbose: Verbose = False,
     submitted_by: SubmittedBy = None,
 ) -> None:
-    """Take part in a recipe's run with other machines that run the same command.
+    """Take part in a recipe's run, together with other machines.
 
-    The first machine opens the run, the others join; each may lead it. Configs that earlier runs of the first
-    machine's home have trained begin where these left them. The command ends with the run. On SIGTERM the
-    machine's nodes leave: they finish their units, or hand them on part-way.
+    All of them run the same command. The first machine opens the run, the others join; each may lead it.
+    Configs that earlier runs of the first machine's home have trained begin where these left them. The
+    command ends with the run. On SIGTERM the machine's nodes leave: they finish their units, or hand them on
+    part-way.
 
     Example: cerebro host recipes/digits.yaml --etcd etcd.example.org:2379 --hosts 2:8
     """
@@ -283,10 +282,10 @@ def join(
     etcd: Etcd = None,
     grace: Grace = GRACE,
 ) -> None:
-    """Make this machine a node of a live run, and a candidate for its lead.
+    """Make this machine a node of a live run.
 
-    The command ends with the run. On Ctrl-C or SIGTERM the node leaves: it finishes its unit, or hands it on
-    part-way.
+    The machine may also lead the run. The command ends with the run. On Ctrl-C or SIGTERM the node leaves: it
+    finishes its unit, or hands it on part-way.
 
     Example: cerebro join digits --etcd etcd.example.org:2379
     """
@@ -338,7 +337,7 @@ def etcd(
     from cerebro_elastic.runs.start.etcd_server import FAREWELL, serve
     from cerebro_elastic.runs.terminal_view import TerminalView
 
-    stopped = "etcd stopped; the same command goes on with its data."
+    stopped = "etcd stopped; the same command continues with its data."
     with ended_by_ctrl_c(stopped, FAREWELL), TerminalView(None, terminal(), moving=False) as view:
         watch(submitted_by)
         # A job on the submitting machine serves no other machine.
@@ -383,7 +382,7 @@ def ray(
     reuse_from: ReuseFrom = None,
     verbose: Verbose = False,
 ) -> None:
-    """Run a recipe on a Ray cluster, or continue an unfinished run of it there.
+    """Run a recipe on a Ray cluster, or continue its run there.
 
     Ray places the hosts, and replaces those that it loses. Ctrl-C or SIGTERM stops the run cleanly; the same
     command continues it, also after a kill.
@@ -422,8 +421,8 @@ def ray(
 def _going_on(
     run: str, home: str | None, etcd: str | None, grace: float, yes: bool, verbose: bool, as_json: bool
 ) -> Iterator[tuple[Run, Terms, TerminalView]]:
-    """The run that a command lets go on, on which terms it does, and the view that shows it meanwhile."""
-    stopped = "stopped; what was committed is safe. `cerebro run` with the run's recipe goes on from there."
+    """The run that a command continues, on which terms, and the view that shows it meanwhile."""
+    stopped = "stopped; what was committed is safe. `cerebro run` with the run's recipe continues from there."
     with ended_by_ctrl_c(stopped, grace), SharedImports() as imports:
         from cerebro_elastic.cli.output import show_outcome
         from cerebro_elastic.reporting.terminal import terminal

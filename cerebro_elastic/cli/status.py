@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.table import Column
@@ -15,8 +15,10 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.reporting.budget import budget_of, budget_outlook
 from cerebro_elastic.reporting.profiles import profile_rows, profiles_view
 from cerebro_elastic.reporting.progress import progress_view
+from cerebro_elastic.reporting.tables import brief
 from cerebro_elastic.reporting.terminal import plain_table, terminal
 from cerebro_elastic.runs.folder import home_of
+from cerebro_elastic.system.words import counted
 
 if TYPE_CHECKING:
     from cerebro_elastic.runs.run import Run
@@ -27,14 +29,33 @@ _LINES = 60
 
 
 @on_last_run
-def status(run: Run, verbose: Verbose = False, as_json: Json = False) -> None:
-    """Show the state of a run, live or ended: its nodes, configs and metrics. Of many configs it shows the
-    best, those in training and those that failed.
+def status(
+    run: Run,
+    show: Annotated[
+        Literal["configs", "profiles", "reuse", "importances"],
+        typer.Option(
+            help="`configs`: state, nodes, configs and metrics; `profiles`: the seconds and memory of each "
+            "parallelism; `reuse`: what was taken over from earlier runs, and why the rest was trained; "
+            "`importances`: how much each hyper-parameter matters, of ten finished configs or more."
+        ),
+    ] = "configs",
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Show the state of a run, live or ended.
+
+    Of many configs it shows the best, those in training and those that failed.
 
     Example: cerebro status digits --verbose
     """
     if verbose and as_json:
         raise RunError("--verbose would do nothing with --json, which has it all: leave it out")
+    if verbose and show != "configs":
+        raise RunError(f"--verbose would do nothing with --show {show}: leave it out")
+    views = {"profiles": _show_profiles, "reuse": _show_reuse, "importances": _show_importances}
+    if show in views:
+        views[show](run, as_json)
+        return
     now = run.status()
     objective = run.spec.objective
     outlook = budget_outlook(now.state, budget_of(run.spec.recipe))
@@ -42,7 +63,7 @@ def status(run: Run, verbose: Verbose = False, as_json: Json = False) -> None:
         echo_json(state_json(run.id, now.state, objective, now.live, now.head, outlook))
         return
     console = terminal()
-    how = "live" if now.live else now.state.outcome or "not running; the same `cerebro run` goes on from here"
+    how = "live" if now.live else now.state.outcome or "not running; the same `cerebro run` continues it"
     led = f", led by {now.state.leader}" if now.state.leader else ""
     console.print(f"run {run.id}: {how}{led}", soft_wrap=True)
     notes = [outlook.text] if outlook is not None else []
@@ -52,12 +73,7 @@ def status(run: Run, verbose: Verbose = False, as_json: Json = False) -> None:
         console.print(head_text(run.id, now.head), soft_wrap=True)
 
 
-@on_last_run
-def profile(run: Run, as_json: Json = False) -> None:
-    """Show each parallelism's seconds and memory for each config, or why it is refused.
-
-    Example: cerebro profile tiny_gpt --json
-    """
+def _show_profiles(run: Run, as_json: bool) -> None:
     rows = profile_rows(run.status().state)
     strategies = run.spec.plan.strategies
     if as_json:
@@ -71,6 +87,33 @@ def profile(run: Run, as_json: Json = False) -> None:
         echo("no strategy has been profiled yet")
     else:
         terminal().print(profiles_view(rows))
+
+
+def _show_reuse(run: Run, as_json: bool) -> None:
+    found = run.explain()
+    if as_json:
+        echo_json(found)
+        return
+    table = plain_table("config", "taken over", "trained", "")
+    for config in found.configs:
+        what = f"from {', '.join(config.runs)}" if config.runs else config.why
+        table.add_row(config.config, counted(config.reused, "unit"), counted(config.trained, "unit"), what)
+    terminal().print(table)
+    for name, reasons in found.earlier.items():
+        echo(f"not from run {name}:")
+        for reason in reasons:
+            echo(f"  {brief(reason, 300)}")
+
+
+def _show_importances(run: Run, as_json: bool) -> None:
+    found = run.result.importances()
+    if as_json:
+        echo_json(found)
+        return
+    width = max(map(len, found.shares))
+    for name, share in found.shares.items():
+        echo(f"{name:<{width}}  {share:6.1%}  {'#' * round(40 * share)}")
+    echo(f"shares of what sets the best {found.metric} apart, {found.text}")
 
 
 def doctor(home: Home = None, etcd: Etcd = None, as_json: Json = False) -> None:

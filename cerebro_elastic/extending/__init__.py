@@ -8,7 +8,7 @@ nothing else either.
 - ``deciding``: a policy of live runs (``cerebro.schedulers``), a search procedure or a sampler
   (``cerebro.search``, ``cerebro.samplers``)
 - ``planning``: a planner of the whole problem, and a policy that follows it
-- ``logging``: a logger (``cerebro.loggers``)
+- ``logging``: a logger (``cerebro.loggers``) or a tracker (``cerebro.trackers``)
 - ``running``: what starts hosts on a cluster (``cerebro.launchers``), what starts runs and shows them,
   and what serves a run to other programs (``cerebro.servers``)
 - ``data``, ``errors``: columns and sources (``cerebro.sources``), errors

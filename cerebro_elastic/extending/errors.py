@@ -13,5 +13,6 @@ from cerebro_elastic.errors import SameConfig as SameConfig
 from cerebro_elastic.errors import ScheduleError as ScheduleError
 from cerebro_elastic.errors import SearchError as SearchError
 from cerebro_elastic.errors import TaskError as TaskError
+from cerebro_elastic.errors import TrackerAway as TrackerAway
 from cerebro_elastic.errors import did_you_mean as did_you_mean
 from cerebro_elastic.registry import install_extra as install_extra

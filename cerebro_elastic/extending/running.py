@@ -4,6 +4,7 @@
 from cerebro_elastic.config import GRACE as GRACE
 from cerebro_elastic.config import StoreSettings as StoreSettings
 from cerebro_elastic.config import settings_of_run as settings_of_run
+from cerebro_elastic.core.model.configs import ConfigStart as ConfigStart
 from cerebro_elastic.front_end.cells import import_folder as import_folder
 from cerebro_elastic.front_end.notebook_view import in_notebook as in_notebook
 from cerebro_elastic.front_end.objects import References as References

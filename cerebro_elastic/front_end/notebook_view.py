@@ -45,7 +45,7 @@ class NotebookView:
 
     With the extra ``ui`` these are lines about the run, and the live page in a frame. Without, or if the
     notebook's browser does not reach this machine, a table of nodes and configs changes in its place.
-    It is made by the cell; as a context it covers the run, which may go on when the cell has ended.
+    It is made by the cell; as a context it covers the run, which may continue when the cell has ended.
     """
 
     def __init__(self, folder: RunFolder, objective: Objective) -> None:

@@ -32,7 +32,7 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, message: str, run: Run | None = None) -> None:
         super().__init__(message)
         self.run = run
-        """The run if it goes on; ``None`` if it was stopped."""
+        """The run if it continues; ``None`` if it was stopped."""
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows. Where the run was interrupted tells a user nothing."""
@@ -93,10 +93,10 @@ def run(
     on_interrupt: OnInterrupt = "stop",
     **overrides: Any,
 ) -> RunResult | Run:
-    """Run a recipe on this machine; an unfinished run of the same id and recipe goes on where it stood.
+    """Run a recipe on this machine; an unfinished run of the same id and recipe continues where it stood.
 
     ``KeyboardInterrupt`` stops all processes cleanly: nodes finish their units or save them part-way. The
-    same call goes on from there. In a notebook the cell shows the run while it goes on.
+    same call continues from there. In a notebook the cell shows the run while it is live.
 
     Args:
         recipe: A YAML file, a mapping, or a recipe. In a mapping, functions and classes may stand for their
@@ -113,10 +113,10 @@ def run(
         callbacks: They are called when a unit, an epoch and the run have ended.
         watcher: It gets lines of text and the run's state, as the command line shows them. A notebook then
             shows nothing by itself.
-        wait: Whether to return when the run has ended. Without, the run goes on in a thread of this process
+        wait: Whether to return when the run has ended. Without, the run continues in a thread of this process
             and is returned at once; a wrong recipe is still refused first.
         on_interrupt: What ``KeyboardInterrupt``, such as a notebook's button, does while it waits: ``stop``
-            the run, or ``detach`` from it. Then it goes on in the background of this process, and
+            the run, or ``detach`` from it. Then it continues in the background of this process, and
             ``Run.open`` returns it.
         **overrides: Top-level keys of the recipe, as for ``load_recipe`` (``epochs=2``). ``search`` may be an
             ``optuna.Study``: its sampler, pruner and enqueued trials are used, and the configs become trials
@@ -172,7 +172,7 @@ def run(
             return start(watcher)
         except KeyboardInterrupt:
             raise Interrupted(
-                f"run {run_id!r} is stopped; what was committed is safe, and the same call goes on from there"
+                f"run {run_id!r} is stopped; what was committed is safe. The same call continues from there"
             ) from None
     background = BackgroundRun(launch.folder, launch.store, start, watcher, objective)
     if not wait:
@@ -181,7 +181,7 @@ def run(
         return background.wait()
     except KeyboardInterrupt:
         raise Interrupted(
-            f"run {run_id!r} goes on in the background of this process: Run.open({run_id!r}) is it. Its "
+            f"run {run_id!r} continues in the background of this process: Run.open({run_id!r}) is it. Its "
             "wait() waits for the end, its close() stops it.",
             background,
         ) from None

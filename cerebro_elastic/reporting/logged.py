@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Visit
@@ -109,25 +109,6 @@ class RunEnd:
     """By config: the folder of an exported model on this machine."""
 
 
-TRACKED_AS = "cerebro-elastic"
-"""What trackers call the experiment or project, unless the recipe or the environment gives another name."""
-
-
-def config_tags(run: str, config: str, parent: str) -> dict[str, str]:
-    """How a tracker names what it has of a config, by the names that all trackers use."""
-    tags = {"cerebro.run": run, "cerebro.config": config}
-    return {**tags, "cerebro.parent": parent} if parent else tags
-
-
-def end_tags(end: ConfigEnd) -> dict[str, str]:
-    """How a tracker notes a config's end."""
-    return {
-        "cerebro.status": end.status,
-        "cerebro.reason": end.reason,
-        "cerebro.checkpoint": end.checkpoint,
-    }
-
-
 def config_ends(view: RunView) -> Iterator[ConfigEnd]:
     """The configs that get no more units."""
     for config in view.state.configs.values():
@@ -164,10 +145,25 @@ class Logger(Protocol):
     """Writes rows for a program that shows curves. It gets the visits of each config in their order."""
 
     def write(self, logged: Logged) -> None:
-        """Write a visit's rows. If it raises, the run goes on without this logger."""
+        """Write a visit's rows. If it raises, the run continues without this logger."""
 
     def end(self, end: ConfigEnd) -> None:
         """Note that a config has ended. Rows that come later say that it was resumed."""
 
     def close(self) -> None:
         """Finish: no more rows will come."""
+
+
+class Tracker(Logger, Protocol):
+    """A logger that knows runs and configs (entry-point group ``cerebro.trackers``). It is made with the id
+    of the run, an ``identity`` that sets the run apart from another one of this id, a ``folder`` for files,
+    and the ``args`` of the recipe.
+
+    One that takes the files of a run that has ended has ``end_run`` (of a ``RunEnd``) as well, and
+    ``written``, which returns how far it has come: by config the number of its visits, by ``CONFIG/end`` the
+    revision of its end."""
+
+    Arguments: ClassVar[Any]
+    """The schema of its ``args``: a ``Section``."""
+    environment: ClassVar[Mapping[str, str]]
+    """What its process has in its environment, unless that has other values."""

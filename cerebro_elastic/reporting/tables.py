@@ -29,13 +29,13 @@ _NAMED = 5
 STYLES = {Status.LIVE: "", Status.FINISHED: "green", Status.STOPPED: "yellow", Status.FAILED: "red"}
 
 
-def cloned_text(new: Config, of: str, start: str) -> str:
-    """What a clone of the config ``of`` begins with, which was to ``start`` there, and its
+def added_text(new: Config, like: str | None, start: str) -> str:
+    """The beginning of a config that was added to ``start`` with a state of the config ``like``, and its
     hyper-parameters."""
-    begins = "anew" if new.parent is None else f"in epoch {new.epoch + 1} with the state of {of}"
+    begins = "from scratch" if new.parent is None else f"in epoch {new.epoch + 1} with the state of {like}"
     if new.parent is None and start == "here":
-        begins = f"anew, as {of} has no state yet"
-    return f"{new.seen_as} begins {begins}: {hparams_text(new.hparams)}"
+        begins += f", as {like} has no state yet"
+    return f"{new.seen_as} is added and begins {begins}: {hparams_text(new.hparams)}"
 
 
 def brief(text: str, most: int = 200) -> str:

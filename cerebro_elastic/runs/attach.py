@@ -125,6 +125,6 @@ def ended_error(run: str) -> RunError:
     """The error of a request to a run that has ended."""
     extend = for_reader(f"`cerebro extend {run}`", f"Run.open({run!r}).extend()")
     return RunError(
-        f"run {run!r} has ended, and only a live run can be changed: {extend} lets it go on, with more "
+        f"run {run!r} has ended, and only a live run can be changed: {extend} continues it, with more "
         "epochs, configs or budget; while it does, stop, resume, clone and add work again"
     )

@@ -85,7 +85,7 @@ class BackgroundRun(Run):
     def wait(self, timeout: float | None = None) -> RunResult:
         # Not by join(): Python 3.11 takes a thread for ended when Ctrl-C has interrupted that.
         if not self._ended.wait(timeout):
-            raise TimeoutError(f"run {self.id!r} has not ended within {timeout:g} s; it goes on")
+            raise TimeoutError(f"run {self.id!r} has not ended within {timeout:g} s; it continues")
         if self._error is not None:
             self._raised = True
             raise self._error
@@ -110,7 +110,7 @@ class BackgroundRun(Run):
             self._result = self._start(Watcher(self._say, self._show))
         except _Closed:
             self._error = RunError(
-                f"run {self.id!r} was stopped before its end: the same call of `run` goes on with it"
+                f"run {self.id!r} was stopped before its end: the same call of `run` continues it"
             )
         except BaseException as error:  # for wait()
             self._error, self._message = error, str(error)

@@ -18,7 +18,7 @@ from cerebro_elastic.store.ledger.journal import JournalReader
 
 
 class RunCallback(Protocol):
-    """What ``run`` calls while a run goes on. Subclass it and override what you need.
+    """What ``run`` calls during a run. Subclass it and override what you need.
 
     The methods are called in the process that calls ``run``, one after the other and in the order of the
     run's history; with ``wait=False`` in the run's thread. Each unit and epoch is reported once, and those of
@@ -26,7 +26,7 @@ class RunCallback(Protocol):
     delays the next decisions, not the units that are being trained.
 
     An exception in a callback stops the run on this machine as Ctrl-C does: nothing that was committed is
-    lost, ``run`` (or ``Run.wait``) raises the exception, and the same call goes on with the run. What
+    lost, ``run`` (or ``Run.wait``) raises the exception, and the same call continues with the run. What
     ends while the run is being stopped is not reported.
 
     Example:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,10 +91,13 @@ def changed(folder: RunFolder) -> float:
     return 0.0
 
 
-def summaries(home: str | Path | None = None, tags: Iterable[str] = ()) -> list[RunSummary]:
-    """All runs of a home that have all these ``tags``, the one that changed last first."""
+def summaries(
+    home: str | Path | None = None, tags: Iterable[str] = (), named: Sequence[RunFolder] = ()
+) -> list[RunSummary]:
+    """The ``named`` runs, by default all of a home with the one that changed last first, that have all these
+    ``tags``."""
     wanted = set(tags)
-    return [summary(folder) for folder in folders(home) if wanted <= set(tags_of(folder))]
+    return [summary(folder) for folder in named or folders(home) if wanted <= set(tags_of(folder))]
 
 
 def summary(folder: RunFolder) -> RunSummary:

@@ -1,17 +1,17 @@
-"""What people ask of a live run: to stop, resume, clone and add configs, to let nodes leave, to end."""
+"""What people ask of a live run: to stop, resume and add configs, to let nodes leave, to end."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from cerebro_elastic.config import A_DAY
 from cerebro_elastic.core.history.members import status_of
 from cerebro_elastic.core.history.progress import at_end
 from cerebro_elastic.core.history.view import ConfigHistory
 from cerebro_elastic.core.model.best import best_end, epoch_ends
-from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.configs import Config, ConfigStart, Status
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.recipes import Domain, Recipe
@@ -23,10 +23,7 @@ from cerebro_elastic.search.sampling import contains, misfit, written_alike
 from cerebro_elastic.store.ledger.nodes import NodeLedger
 from cerebro_elastic.store.ledger.operators import Allowance, OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
-from cerebro_elastic.system.words import for_reader, option
-
-CloneStart: TypeAlias = Literal["here", "best", "scratch"]
-"""Where a clone begins: where its parent stands, at the end of its parent's best epoch, or anew."""
+from cerebro_elastic.system.words import for_reader, option, with_name
 
 _END_SECONDS, _END_PAUSE = 30.0, 0.1
 
@@ -34,12 +31,13 @@ _END_SECONDS, _END_PAUSE = 30.0, 0.1
 class ControlledRun(RecordedRun):
     """What can be changed in a live run. Each change is one transaction, and is recorded in the history."""
 
-    def stop(self, config: str, *, reason: str = "stopped by hand") -> Config:
+    def stop(self, config: str, *, reason: str = "stopped by hand", by: str = "") -> Config:
         """Stop a config. The unit that it is in does not count; all it has committed stays.
 
         Args:
             config: The config's id. One that has several trainings is stopped with all of them.
             reason: Why, for the record.
+            by: The name of the person who requests it, for the record.
 
         Returns:
             The config as it is now; of several trainings, the first that was stopped for this reason. (Others
@@ -52,29 +50,31 @@ class ControlledRun(RecordedRun):
             >>> Run.open("live").stop("c0001", reason="diverges").status
             <Status.STOPPED: 'stopped'>
         """
+        why = with_name(reason, by)
         with live_run(*self.live_place()) as (record, _):
             members = _members(record, config)
             due = [each for each in members if not (members[1:] and each.status is Status.FINISHED)]
-            ended = [_known(record, e.id, OperatorLedger(record).stop(e.id, reason)) for e in due or members]
+            ended = [_known(record, e.id, OperatorLedger(record).stop(e.id, why)) for e in due or members]
             stopped = [each for each in ended if each.status is Status.STOPPED]
             if not stopped:
                 status = status_of(each.status for each in ended).value
                 raise RunError(f"config {config!r} is {status} already: only a live one can be stopped")
-            return next((each for each in stopped if each.reason == reason), stopped[0])
+            return next((each for each in stopped if each.reason == why), stopped[0])
 
-    def resume(self, config: str, *, reason: str = "resumed by hand") -> Config:
+    def resume(self, config: str, *, reason: str = "resumed by hand", by: str = "") -> Config:
         """Let a config, stopped by a person or the search, continue to its end. It begins the unit again in
         which it was stopped.
 
         Args:
             config: The config's id.
             reason: Why, for the record.
+            by: The name of the person who requests it, for the record.
 
         Returns:
             The config as it is now.
 
         Raises:
-            RunError: The run is not live, or has no such config that could go on.
+            RunError: The run is not live, or has no such config that could continue.
 
         Example:
             >>> Run.open("live").resume("c0001").status
@@ -90,30 +90,33 @@ class ControlledRun(RecordedRun):
                 again = for_reader(f"cerebro retry {self.id} {config}", f"Run.retry([{config!r}])")
                 raise RunError(f"config {config!r} has failed: to have it tried again: {again}")
             ledger, due = OperatorLedger(record), stopped or members
-            gone_on = [_known(record, each.id, ledger.resume(each.id, reason)) for each in due]
-            resumed = next((each for each in gone_on if each.status is Status.LIVE), None)
+            why = with_name(reason, by)
+            now = [_known(record, each.id, ledger.resume(each.id, why)) for each in due]
+            resumed = next((each for each in now if each.status is Status.LIVE), None)
             if resumed is None:
-                raise RunError(f"config {config!r} is {status.value}: only a stopped one can go on")
+                raise RunError(f"config {config!r} is {status.value}: only a stopped one can continue")
             return resumed
 
-    def clone(
+    def add(
         self,
-        config: str,
         hparams: Mapping[str, Any] | None = None,
         *,
-        start: CloneStart = "here",
+        like: str | None = None,
+        start: ConfigStart = "scratch",
         reason: str = "",
+        by: str = "",
         allowance: Allowance | None = None,
     ) -> Config:
-        """Add a config: like another one, except for some hyper-parameters. The unit that the other one is in
-        goes on.
+        """Add a config: a point of your own, or another one with some hyper-parameters changed. The record
+        calls it a clone of that one, its parent, whose present unit continues.
 
         Args:
-            config: The id of the config to clone, the parent.
-            hparams: The hyper-parameters that differ.
-            start: ``here``: the clone goes on where the parent stands; ``best``: at the end of the parent's
-                best epoch; ``scratch``: it begins anew.
+            hparams: Its hyper-parameters.
+            like: The id of the parent, which has the others; without it ``hparams`` must name all.
+            start: ``scratch``: it is trained from the beginning; ``here``: it begins with the parent's
+                present state; ``best``: with that of the parent's best epoch.
             reason: Why, for the record.
+            by: The name of the person who requests it, for the record.
             allowance: That of the agent that adds it, if one does. A person may leave the search's space, an
                 agent may not.
 
@@ -125,12 +128,21 @@ class ControlledRun(RecordedRun):
                 with the same hyper-parameters and the same beginning: the message names it.
 
         Example:
-            >>> Run.open("live").clone("c0000", {"lr": 0.01}, start="scratch").hparams
+            >>> Run.open("live").add({"lr": 0.01}, like="c0000").hparams
             {'lr': 0.01}
         """
+        hparams = hparams or {}
+        if like is None:
+            if start != "scratch":
+                raise RunError(
+                    f"{start!r} is a state of another config: name that config with {option('like')}"
+                )
+            like = self._of_one_kind(hparams)
+        default = "added by hand" if start == "scratch" else f"cloned from {like}"
+        why = with_name(reason or default, by)
         with live_run(*self.live_place()) as (record, spec):
-            parents = _members(record, config)
-            changed, left = _checked(config, parents[0], hparams or {}, spec.space)
+            parents = _members(record, like)
+            changed, left = _checked(like, parents[0], hparams, spec.space)
             if allowance is not None:
                 kept = {key: value for key, value in parents[0].hparams.items() if key not in left}
                 _check_in_space(spec.load_recipe(), changed, {**kept, **changed})
@@ -139,47 +151,24 @@ class ControlledRun(RecordedRun):
                 "best": lambda parent: _at_best(record, spec, parent),
                 "scratch": lambda _parent: None,
             }
-            ledger = OperatorLedger(record)
-            new = ledger.clone(config, changed, begins[start], reason, allowance, without=left)
-            return _known(record, config, new)
+            new = OperatorLedger(record).clone(like, changed, begins[start], why, allowance, without=left)
+            return _known(record, like, new)
 
-    def add(
-        self,
-        hparams: Mapping[str, Any],
-        *,
-        like: str | None = None,
-        reason: str = "added by hand",
-        allowance: Allowance | None = None,
-    ) -> Config:
-        """Add a config that is trained from scratch. In the record it is a clone of another config.
-
-        Args:
-            hparams: Its hyper-parameters.
-            like: The id of the config that has the others; without it ``hparams`` must name all.
-            reason: Why, for the record.
-            allowance: As in ``clone``.
-
-        Returns:
-            The new config.
-
-        Raises:
-            RunError: The run is not live, has no such config or hyper-parameter, or no config yet.
-        """
+    def _of_one_kind(self, hparams: Mapping[str, Any]) -> str:
+        """A config whose hyper-parameters are all among ``hparams``. In a space with branches, configs have
+        different ones."""
+        kinds = {config.seen_as: set(config.hparams) for config in self.status().configs.values()}
+        alike = (name for name, names in kinds.items() if names <= set(hparams))
+        like = next(alike, next(iter(kinds), None))
         if like is None:
-            # In a space with branches, configs have different hyper-parameters.
-            kinds = {config.seen_as: set(config.hparams) for config in self.status().configs.values()}
-            alike = (name for name, names in kinds.items() if names <= set(hparams))
-            like = next(alike, next(iter(kinds), None))
-            if like is None:
-                raise RunError(f"run {self.id!r} has no config yet: add one once it has")
-            of_one_kind = len(set(map(frozenset, kinds.values()))) == 1
-            if of_one_kind and (missing := sorted(kinds[like] - set(hparams))):
-                values = ", ".join(missing)
-                raise RunError(
-                    f"the new config lacks {values}: give all hyper-parameters, or name a config that has "
-                    f"the others with {option('like')}"
-                )
-        return self.clone(like, hparams, start="scratch", reason=reason, allowance=allowance)
+            raise RunError(f"run {self.id!r} has no config yet: add one once it has")
+        of_one_kind = len(set(map(frozenset, kinds.values()))) == 1
+        if of_one_kind and (missing := sorted(kinds[like] - set(hparams))):
+            raise RunError(
+                f"the new config lacks {', '.join(missing)}: give all hyper-parameters, or name a config "
+                f"that has the others with {option('like')}"
+            )
+        return like
 
     def drain(self, node: str, *, grace: float = A_DAY) -> None:
         """Ask a node to leave: it gets no more units, and then ends.
@@ -201,12 +190,13 @@ class ControlledRun(RecordedRun):
                     f"no node {node!r} is registered in run {self.id!r}; {did_you_mean(node, nodes)}"
                 )
 
-    def end(self, *, reason: str = "the run was ended by hand") -> int:
+    def end(self, *, reason: str = "the run was ended by hand", by: str = "") -> int:
         """Stop all live configs, also those that the search proposes in their place, until the leader ends
         the run. What they have committed stays.
 
         Args:
             reason: Why, for the record of each config.
+            by: The name of the person who requests it, for the record.
 
         Returns:
             The number of configs that were stopped.
@@ -221,7 +211,7 @@ class ControlledRun(RecordedRun):
                 state = record.state()
                 live = [name for name, config in state.configs.items() if config.status is Status.LIVE]
                 for name in live:
-                    OperatorLedger(record).stop(name, reason)
+                    OperatorLedger(record).stop(name, with_name(reason, by))
                 stopped.update(live)
                 if state.leader is None and not live:
                     raise RunError(

@@ -40,7 +40,7 @@ class Wish:
     budget: Mapping[str, float | str] = field(default_factory=dict)
     """Keys of the recipe's ``search.budget``, and their new values: numbers, or a deadline."""
     configs: Sequence[str] = ()
-    """The configs that go on, by id."""
+    """The configs that continue, by id."""
     top: int | None = None
     """The number of best configs that continue."""
     by: str = ""
@@ -101,7 +101,7 @@ def failed_configs(run: str, state: State, names: Sequence[str] = ()) -> list[st
 
 
 def _next_extension(spec: Spec, state: State, names: Collection[str], by: str) -> Extension:
-    """One that lets these configs go on, and changes nothing else."""
+    """One that lets these configs continue, and changes nothing else."""
     return Extension(
         number=len(spec.extensions) + 1,
         epochs=spec.plan.epochs,
@@ -192,7 +192,7 @@ def _more_configs(recipe: Recipe, num: int) -> int:
 
 
 def _chosen(result: RunResult, wish: Wish, epochs: int) -> list[str]:
-    """The configs that go on."""
+    """The configs that continue."""
     state, visits = result.view.state, result.view.visits
     if wish.configs:
         return [each for name in dict.fromkeys(wish.configs) for each in _named(result, name, epochs)]
@@ -209,13 +209,13 @@ def _chosen(result: RunResult, wish: Wish, epochs: int) -> list[str]:
         early = ended_early(state, result.recipe.search.budget, result.folder.argument)
         raise RunError(
             f"no config of run {result.run!r} has come to its last epoch by itself: name those that are "
-            f"to go on by {option('config', 'configs')}{f'; the budget: {early}' if early else ''}"
+            f"to continue by {option('config', 'configs')}{f'; the budget: {early}' if early else ''}"
         )
     return [config.id for name in may for config in groups[name]]
 
 
 def _may_go_on(config: Config, visits: Sequence[Visit], wish: Wish) -> bool:
-    """Whether the config goes on without being named: it has used up its epochs, or the budget has stopped
+    """Whether the config continues without being named: it has used up its epochs, or the budget has stopped
     it."""
     if config.status is Status.FINISHED:
         trained = [visit for visit in visits if visit.unit.phase is Phase.TRAIN]
@@ -225,7 +225,7 @@ def _may_go_on(config: Config, visits: Sequence[Visit], wish: Wish) -> bool:
 
 
 def _named(result: RunResult, name: str, epochs: int) -> list[str]:
-    """The config of this id, or its trainings, which can go on."""
+    """The config of this id, or its trainings, which can continue."""
     members = trainings_named(result.run, result.view.state.configs, name)
     for config in members:
         if config.status is Status.FAILED:

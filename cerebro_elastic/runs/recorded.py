@@ -63,7 +63,7 @@ class RunStatus:
 
     @property
     def live(self) -> bool:
-        """Whether the run goes on."""
+        """Whether the run is live."""
         return self.phase in ("starting", "running")
 
     @property
@@ -186,7 +186,7 @@ class RecordedRun:
             timeout: Seconds to wait at most.
 
         Raises:
-            TimeoutError: The run has not ended by then; it goes on.
+            TimeoutError: The run has not ended by then; it continues.
             RunFailed: It has ended, and all its configs failed.
             RunError: Nobody runs it any more, and it has not ended.
             Exception: What a run in the background, or one of its callbacks, has raised.
@@ -195,11 +195,11 @@ class RecordedRun:
         view = RunView()
         for view in self.follow():
             if view.state.outcome is None and until is not None and time.monotonic() >= until:
-                raise TimeoutError(f"run {self.id!r} has not ended within {timeout:g} s; it goes on")
+                raise TimeoutError(f"run {self.id!r} has not ended within {timeout:g} s; it continues")
         if view.state.outcome is None:
             raise RunError(
                 f"run {self.id!r} has not ended, and nobody runs it on this machine: the command that "
-                "started it goes on with it"
+                "started it continues it"
             )
         return check_not_all_failed(self.result)
 

@@ -77,8 +77,8 @@ class Removal:
             yield f"the keys of the run in the etcd at {', '.join(store.endpoints)}"
         for name in users_of(self.folder, self.spec):
             yield (
-                f"note: run {name} reads a checkpoint or the data of this one: without them it can neither "
-                "be replayed nor go on"
+                f"note: run {name} reads a checkpoint or the data of this one: without them it can be "
+                "neither replayed nor continued"
             )
 
     def perform(self) -> None:
@@ -123,7 +123,7 @@ class Removal:
             if record.spec() is not None and not record.ended() and record.state().nodes:
                 raise RunError(
                     f"run {self.folder.run!r} is live on other machines: end it first, by "
-                    f"`cerebro end {self.folder.run}`"
+                    f"`cerebro stop {self.folder.run} --all`"
                 )
 
 
@@ -139,7 +139,7 @@ def _refuse_live(folder: RunFolder, what: str) -> None:
     if folder.is_locked():
         raise RunError(
             f"run {folder.run!r} is live, and only one that is not can be {what}: stop the command that runs "
-            f"it, or end it by `cerebro end {folder.run}`"
+            f"it, or end it by `cerebro stop {folder.run} --all`"
         )
 
 
@@ -200,7 +200,7 @@ class Pruning:
         yield "replay: of all configs, as before: it trains again from the beginning"
         yield "verify: of the whole record, as before; the removed checkpoints are listed as removed"
         for name in self.used_by:
-            yield f"note: run {name} began with one of these: it can neither be replayed nor go on then"
+            yield f"note: run {name} began with one of these: it can then be neither replayed nor continued"
 
     def _of(self, names: tuple[str, ...]) -> str:
         if len(names) == self.configs:
@@ -222,7 +222,7 @@ def pruning(result: RunResult, keep: Sequence[str], older_than: float | None = N
     refuse_others(result.spec.storage, folder)
     if result.view.state.outcome is None:
         raise RunError(
-            f"run {result.run!r} has not ended, and needs its checkpoints to go on: only a run that has "
+            f"run {result.run!r} has not ended, and needs its checkpoints to continue: only a run that has "
             "ended can be pruned"
         )
     rows = result.leaderboard
@@ -264,7 +264,9 @@ def prune(result: RunResult, planned: Pruning) -> None:
     with result.folder.locked():
         keep = " ".join(planned.keep) or "none"
         for url in planned.urls:
-            checkpoint.prune(url, f"removed by `cerebro prune` on {day_text(time.time())}, keep: {keep}")
+            checkpoint.prune(
+                url, f"removed by `cerebro rm --checkpoints` on {day_text(time.time())}, keep: {keep}"
+            )
         checkpoint.sweep(f"{result.spec.storage}/checkpoints")
 
 

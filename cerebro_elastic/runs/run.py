@@ -1,4 +1,4 @@
-"""A run as one object: what has come of it, what goes on in it, and what people ask of it."""
+"""A run as one object: its results, its status, and the actions on it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Run(ControlledRun):
     run is led by a thread, so that a recipe may have Python objects and callbacks see yours; its nodes are
     processes of their own, as always. As a context manager it is stopped with its block if it has not ended,
     as by Ctrl-C, and so it is when this process exits. What was committed is safe, and the same call of
-    ``run`` goes on with it.
+    ``run`` continues it.
 
     What stops, resumes, clones, drains and ends needs a live run. Each is one transaction, is recorded in the
     history, and takes effect at once. The search leaves the configs alone that a person has decided on.
@@ -98,7 +98,7 @@ class Run(ControlledRun):
 
     def close(self) -> None:
         """Stop a run in the background of this process, if it has not ended, and wait until nothing of it is
-        left here. While the recipe is being checked, that takes until the check's end. A run that goes on
+        left here. While the recipe is being checked, that takes until the check's end. A run that is live
         elsewhere is not touched."""
 
     def what_if(
@@ -151,16 +151,16 @@ class Run(ControlledRun):
         callbacks: Sequence[RunCallback] = (),
         watcher: Watcher | None = None,
     ) -> RunResult:
-        """Let a run that has ended go on, for more epochs, configs or budget.
+        """Continue an ended run, for more epochs, configs or budget.
 
-        Each config goes on from its last checkpoint, as a resumed fit does: what a training has made of the
+        Each config continues from its last checkpoint, as a resumed fit does: what a training has made of the
         number of epochs, such as a schedule, stays as its state has it.
 
-        A run with an etcd of its own goes on in this process, as by ``run``. One of a shared etcd goes on as
-        soon as its hosts are started again, each with the same command as before.
+        A run with an etcd of its own continues in this process, as by ``run``. One of a shared etcd continues
+        as soon as its hosts are started again, each with the same command as before.
 
         Args:
-            epochs: The epochs of each config in all. Those that have used up theirs go on from their
+            epochs: The epochs of each config in all. Those that have used up theirs continue from their
                 checkpoints.
             num: How many configs the search may propose in all.
             budget: Bounds of the recipe's ``search.budget`` by name, and their new values.
@@ -207,14 +207,14 @@ class Run(ControlledRun):
         """Train failed configs again: from their last checkpoints, or from the start if they have none, with
         the code as it is now. The tries of their units count anew.
 
-        A run with an etcd of its own goes on in this process, as by ``run``. One of a shared etcd goes on as
-        soon as its hosts are started again. In a live run they go on at once, with the code that the run has
-        imported; so it is refused if that has changed.
+        A run with an etcd of its own continues in this process, as by ``run``. One of a shared etcd continues
+        as soon as its hosts are started again. In a live run the configs continue at once, with the code that
+        the run has imported; so it is refused if that has changed.
 
         Args:
             configs: The ids of failed configs; by default all that have failed.
             by: The name of the person who requests it, for the record.
-            changed_code: In a run that was stopped, also go on with configs that have not failed though the
+            changed_code: In a run that was stopped, also continue configs that have not failed though the
                 code has changed since.
             grace: Seconds that the nodes have to leave when the run is stopped.
             callbacks: They are called when a unit, an epoch and the run have ended.

@@ -1,4 +1,4 @@
-"""What a run shows in the terminal while it goes on."""
+"""What a run shows in the terminal while it is live."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """Gets what a run reports while it goes on."""
+    """Gets what a run reports while it is live."""
 
     say: Callable[[str], None] = lambda _text: None
     """It is called with a line of text at each step."""
@@ -112,7 +112,7 @@ class TerminalView:
             self.concluded = True
 
     def _say(self, text: str) -> None:
-        if not self._closed:  # the run may go on, in the background
+        if not self._closed:  # the run may continue, in the background
             self._console.print(Text(text), soft_wrap=True)
 
     def _show(self, events: list[Event], state: State) -> None:

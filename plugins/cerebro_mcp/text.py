@@ -100,7 +100,7 @@ def row(place: int, result: ConfigResult, metric: str, why: str) -> str:
 
 
 def hparams(result: ConfigResult) -> str:
-    """All hyper-parameters as JSON, as ``add`` and ``clone`` take them."""
+    """All hyper-parameters as JSON, as ``add`` takes them."""
     return json.dumps(dict(result.hparams), ensure_ascii=True)
 
 

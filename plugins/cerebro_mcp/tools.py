@@ -1,7 +1,7 @@
 """What an agent can call. Each tool is a model of its arguments, with a method that answers.
 
 Two read, and answer with at most 4,000 tokens. The others change a live run. Each of these needs a reason,
-and is the transaction that a person's command is: it is refused if the run has gone on meanwhile in a way
+and is the transaction that a person's command is: it is refused if the run has continued meanwhile in a way
 that forbids it, and the record has the agent's name and the reason.
 """
 
@@ -10,12 +10,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from cerebro_elastic.extending.errors import RunError, SameConfig, did_you_mean
-from cerebro_elastic.extending.running import Allowance, ConfigResult, Run, RunResult, brief, with_name
+from cerebro_elastic.extending.running import (
+    Allowance,
+    ConfigResult,
+    ConfigStart,
+    Run,
+    RunResult,
+    brief,
+    with_name,
+)
 from cerebro_mcp.text import hparams, noise, number, page, row, within
 
 Reason = Annotated[
@@ -40,10 +48,6 @@ class Desk:
     """What it may add: no config by default."""
     may_stop: bool = False
     """Whether it may stop configs."""
-
-    def reason(self, text: str) -> str:
-        """The reason for the record, with the agent's name."""
-        return with_name(text, self.allowance.agent)
 
 
 class _Tool(BaseModel):
@@ -128,40 +132,41 @@ class Config(_Tool):
 
 
 class Add(_Tool):
-    """Add a config, trained from scratch. With `like`, the hyper-parameters that you leave out are that
-    config's. A config that was tried is refused with its result."""
+    """Add a config. With `like`, the hyper-parameters that you leave out are that config's, and `start` says
+    with which of its states the new one begins. A config that was tried is refused with its result."""
 
     hparams: HParams
     reason: Reason
     like: Annotated[ConfigId | None, Field(description="The config that has the others.")] = None
+    start: Annotated[
+        ConfigStart,
+        Field(description="From scratch, with the present state of `like`, or with that of its best epoch."),
+    ] = "scratch"
 
     def answer(self, desk: Desk) -> str:
         _check_hparams(self.hparams)
-        why = desk.reason(self.reason)
-        return _added(
-            desk, lambda run, of: run.add(self.hparams, like=self.like, reason=why, allowance=of), "add"
+        agent = desk.allowance
+        if not agent.configs:
+            raise RunError(
+                "the server is read-only, so add is refused; whoever started it can allow it with --configs N"
+            )
+        try:
+            new = desk.run.add(
+                self.hparams,
+                like=self.like,
+                start=self.start,
+                reason=self.reason,
+                by=agent.agent,
+                allowance=agent,
+            )
+        except SameConfig as error:
+            raise RunError(_with_result(desk.run.result, error)) from error
+        begins = (
+            "from scratch"
+            if new.parent is None
+            else f"in epoch {new.epoch + 1} with the state of {new.parent.config}"
         )
-
-
-class Clone(_Tool):
-    """Add a config that goes on from the state of another one, with some hyper-parameters changed."""
-
-    config: ConfigId
-    changes: HParams
-    reason: Reason
-    start: Annotated[
-        Literal["here", "best", "scratch"],
-        Field(description="Go on where the config stands, at the end of its best epoch, or from scratch."),
-    ] = "here"
-
-    def answer(self, desk: Desk) -> str:
-        _check_hparams(self.changes)
-        why = desk.reason(self.reason)
-        return _added(
-            desk,
-            lambda run, of: run.clone(self.config, self.changes, start=self.start, reason=why, allowance=of),
-            "clone",
-        )
+        return f"{new.seen_as} is added and begins {begins}: {json.dumps(dict(new.hparams))}. {_left(desk)}"
 
 
 class Stop(_Tool):
@@ -173,9 +178,9 @@ class Stop(_Tool):
     def answer(self, desk: Desk) -> str:
         if not desk.may_stop:
             raise RunError("you may not stop configs; whoever started the server can allow it with --stop")
-        why = desk.reason(self.reason)
-        stopped = desk.run.stop(self.config, reason=why)
-        if stopped.reason != why:
+        agent = desk.allowance.agent
+        stopped = desk.run.stop(self.config, reason=self.reason, by=agent)
+        if stopped.reason != with_name(self.reason, agent):
             raise RunError(f"{self.config} is stopped already: {stopped.reason}")
         return f"{self.config} is stopped in epoch {stopped.epoch + 1}"
 
@@ -185,7 +190,6 @@ TOOLS: Mapping[str, type[_Tool]] = {
     "leaderboard": Leaderboard,
     "config": Config,
     "add": Add,
-    "clone": Clone,
     "stop": Stop,
 }
 """The tools by name."""
@@ -209,27 +213,13 @@ def call(desk: Desk, name: str, arguments: Mapping[str, Any]) -> str:
     return tool.answer(desk)
 
 
-def _added(desk: Desk, create: Any, verb: str) -> str:
-    """Add a config, and say what came of it. One that was tried is refused with its result."""
-    if not desk.allowance.configs:
-        raise RunError(
-            f"the server is read-only, so {verb} is refused; whoever started it can allow it with --configs N"
-        )
-    try:
-        new = create(desk.run, desk.allowance)
-    except SameConfig as error:
-        result = desk.run.result
-        same = next((row for row in result.leaderboard if row.config == error.config), None)
-        if same is None:
-            raise
-        text = f"{error}. Its result: {_best(same, result.recipe.objective.metric)}"
-        raise RunError(f"{text}. {why}" if (why := _why(result, same)) else text) from error
-    begins = (
-        "from scratch"
-        if new.parent is None
-        else f"in epoch {new.epoch + 1} with the state of {new.parent.config}"
-    )
-    return f"{new.seen_as} is added and begins {begins}: {json.dumps(dict(new.hparams))}. {_left(desk)}"
+def _with_result(result: RunResult, error: SameConfig) -> str:
+    """Why a config that was tried is refused, with its result."""
+    same = next((row for row in result.leaderboard if row.config == error.config), None)
+    if same is None:
+        return str(error)
+    text = f"{error}. Its result: {_best(same, result.recipe.objective.metric)}"
+    return f"{text}. {why}" if (why := _why(result, same)) else text
 
 
 def _check_hparams(values: Mapping[str, Any]) -> None:
@@ -300,6 +290,6 @@ def _best(result: ConfigResult, metric: str) -> str:
 
 
 def _why(result: RunResult, config: ConfigResult) -> str:
-    """Why the config ended, or goes on."""
+    """Why the config ended, or continues."""
     why = result.failures.get(config.config) or config.reason
     return f"why: {brief(why)}" if why else ""

@@ -117,7 +117,7 @@ def test_commands_that_need_the_project_say_so(
 
 
 def test_a_run_that_the_etcd_does_not_know(elsewhere: Ledger, at_etcd: list[str], cerebro: Cerebro) -> None:
-    for command in (["report"], ["export", "model"], ["verify"], ["replay", "--config", "best"], ["profile"]):
+    for command in (["report"], ["export", "model"], ["verify"], ["replay", "--config", "best"]):
         command.insert(1, "far")
         said = cerebro(*command, *at_etcd)
         assert said.code == 1

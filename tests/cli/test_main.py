@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.cli import main
+from cerebro_elastic.cli.app import _FORMER, _MODULES
 
 # On macOS Python has no such function, on Windows no such module either.
 _ELSEWHERE = """
@@ -18,6 +19,23 @@ if sys.argv[1] == "win32":
     sys.modules["fcntl"] = None
 sys.platform = sys.argv[1]
 """
+
+
+def test_the_help_fits_one_screen_and_another_name_is_answered_with_the_commands(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {}
+    for name in ("--help", "foo", "prune"):
+        monkeypatch.setattr(sys, "argv", ["cerebro", name])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        assert caught.value.code == (0 if name == "--help" else 2)
+        printed = capsys.readouterr()
+        said[name] = " ".join(f"{printed.out}{printed.err}".replace("│", "").split())
+        assert len(printed.out.splitlines()) <= 50
+    assert "choices: add, check, doctor" in said["foo"]
+    assert "`cerebro prune` is `cerebro rm RUN --checkpoints`" in said["prune"]
+    assert {text.split()[0] for text in _FORMER.values()} <= set(_MODULES)
 
 
 @pytest.mark.parametrize("system", ["darwin", "win32"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from functools import reduce
 from itertools import islice
@@ -17,6 +18,7 @@ from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.front_end.live_page.actions import ACTIONS
+from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from support.ledger import Leader, Ledger
 from support.live_record import live_record
@@ -33,14 +35,20 @@ def run(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
 def test_stop_and_resume(run: Ledger, at_etcd: list[str], cerebro: Cerebro) -> None:
     said = cerebro("stop", run.keys.run, "c0001", "--reason", "diverges", *at_etcd)
     assert (said.code, said.err) == (0, "")
-    assert "c0001 is stopped in epoch 1; to go on: cerebro resume" in said.out
+    assert "c0001 is stopped in epoch 1; `resume` continues it" in said.out
     stopped = run.state().configs["c0001"]
     assert (stopped.status, stopped.reason, stopped.by_hand) == (Status.STOPPED, "diverges", True)
-    assert cerebro("stop", run.keys.run, "c0001", *at_etcd).code == 0, "once more changes nothing"
+    again = json.loads(cerebro("stop", run.keys.run, "c0001", "--json", *at_etcd).out)
+    assert (again["config"], again["epoch"]) == ("c0001", 0), "once more changes nothing"
     assert run.state().configs["c0001"] == stopped
     said = cerebro("resume", run.keys.run, "c0001", *at_etcd)
-    assert (said.code, said.out) == (0, "c0001 goes on in epoch 1\n")
+    assert (said.code, said.out) == (0, "c0001 continues in epoch 1\n")
     assert run.state().configs["c0001"].status is Status.LIVE
+    run.store.txn([], [Delete(run.keys.leader)])
+    said = cerebro("stop", run.keys.run, "--all", "--by", "Ada", *at_etcd)
+    assert "but no controller leads it: it ends once one does" in said.err
+    ended = [(config.status, config.reason) for config in run.state().configs.values()]
+    assert ended == [(Status.STOPPED, "the run was ended by hand (by Ada)")] * 2
 
 
 def test_a_failed_config_is_tried_again_by_command_and_on_the_page(
@@ -67,7 +75,7 @@ def test_a_failed_config_is_tried_again_by_command_and_on_the_page(
     config = run.state().configs["c0001"]
     assert (config.status, config.reason, config.by_hand) == (Status.LIVE, "tried again by me", False)
     fail()
-    assert ACTIONS["retry"](by="you").perform(live) == "1 failed config will be tried again: c0001."
+    assert ACTIONS["retry"](by="you").perform(live).said == "1 failed config will be tried again: c0001."
     assert run.state().configs["c0001"].reason == "tried again by you"
     assert check(run.history(), readable=lambda _ref: True) == []
     assert reduce(fold, run.history(), State()).configs == run.state().configs
@@ -78,10 +86,10 @@ def test_a_failed_config_is_tried_again_by_command_and_on_the_page(
     [
         ("here", "in epoch 4 with the state of c0000", 3, "/states/2"),
         ("best", "in epoch 3 with the state of c0000", 2, "/states/1"),
-        ("scratch", "anew", 0, None),
+        ("scratch", "from scratch", 0, None),
     ],
 )
-def test_clones_begin_at_the_given_checkpoint(
+def test_added_configs_begin_at_the_given_checkpoint(
     run: Ledger,
     at_etcd: list[str],
     cerebro: Cerebro,
@@ -90,9 +98,9 @@ def test_clones_begin_at_the_given_checkpoint(
     epoch: int,
     checkpoint: str | None,
 ) -> None:
-    said = cerebro("clone", run.keys.run, "c0000", "lr=1e-2", "act=tanh", "--from", start, *at_etcd)
+    said = cerebro("add", run.keys.run, "lr=1e-2", "act=tanh", "--like", "c0000", "--from", start, *at_etcd)
     assert (said.code, said.err) == (0, "")
-    assert said.out == f"c0002 begins {words}: act=tanh lr=0.01\n"
+    assert said.out == f"c0002 is added and begins {words}: act=tanh lr=0.01\n"
     new = run.state().configs["c0002"]
     assert dict(new.hparams) == {"lr": 0.01, "act": "tanh"}
     assert (new.epoch, new.head and new.head.url, new.by_hand) == (epoch, checkpoint, True)
@@ -100,18 +108,18 @@ def test_clones_begin_at_the_given_checkpoint(
     assert reduce(fold, run.history(), State()).configs["c0002"] == new
 
 
-def test_a_clone_of_what_has_done_nothing_begins_anew(
+def test_a_config_like_one_without_a_state_begins_from_scratch(
     run: Ledger, at_etcd: list[str], cerebro: Cerebro
 ) -> None:
-    said = cerebro("clone", run.keys.run, "c0001", "lr=5", *at_etcd)
-    assert said.out == "c0002 begins anew, as c0001 has no state yet: act=relu lr=5\n"
+    said = cerebro("add", run.keys.run, "lr=5", "--like", "c0001", "--from", "here", *at_etcd)
+    assert said.out == ("c0002 is added and begins from scratch, as c0001 has no state yet: act=relu lr=5\n")
 
 
 def test_the_same_from_python(run: Ledger, at_etcd: list[str]) -> None:
     live = Run.open(run.keys.run, store=StoreSettings.at(at_etcd[1]))
     assert live.status().phase == "running"
     assert live.stop("c0000").status is Status.STOPPED
-    new = live.clone("c0000", {"lr": 1}, start="best")
+    new = live.add({"lr": 1}, like="c0000", start="best")
     assert new.parent is not None
     assert (new.parent.config, new.hparams["lr"]) == ("c0000", 1)
     assert live.resume("c0000").status is Status.LIVE
@@ -119,31 +127,34 @@ def test_the_same_from_python(run: Ledger, at_etcd: list[str]) -> None:
     assert set(next(followed).state.configs) == {"c0000", "c0001", new.id}
     live.stop(new.id)
     assert any(view.state.configs[new.id].status is Status.STOPPED for view in islice(followed, 50))
-    with pytest.raises(TimeoutError, match="it goes on"):
+    with pytest.raises(TimeoutError, match="it continues"):
         live.wait(0.1)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["stop"], "name a config of run"),
+        (["stop", "c0000", "--all"], "or give --all to end the whole run"),
+        (["add", "lr=0.3", "act=tanh", "--from", "best"], "name that config with --like"),
         (["stop", "c9"], "has no config 'c9'; choices: c0000, c0001"),
-        (["clone", "c0000", "width=3"], "has no hyper-parameter 'width'; choices: act, lr"),
-        (["clone", "c0000", "lr"], "'lr' is not KEY=VALUE"),
-        (["clone", "c0000", "lr=abc"], "lr='abc': lr has to be a number; c0000 has 0.1"),
-        (["clone", "c0000", "lr=true"], "lr=True: lr has to be a number"),
-        (["clone", "c0000", "lr=.nan"], "lr=nan: lr has to be a number"),
-        (["clone", "c0000", "lr=[0.1"], "lr is '[0.1', which is no value: write it as in a recipe"),
-        (["clone", "c0000", "act=3"], "act=3: act has to be one of 'relu'"),
+        (["add", "--like", "c0000", "width=3"], "has no hyper-parameter 'width'; choices: act, lr"),
+        (["add", "--like", "c0000", "lr"], "'lr' is not KEY=VALUE"),
+        (["add", "--like", "c0000", "lr=abc"], "lr='abc': lr has to be a number; c0000 has 0.1"),
+        (["add", "--like", "c0000", "lr=true"], "lr=True: lr has to be a number"),
+        (["add", "--like", "c0000", "lr=.nan"], "lr=nan: lr has to be a number"),
+        (["add", "--like", "c0000", "lr=[0.1"], "lr is '[0.1', which is no value: write it as in a recipe"),
+        (["add", "--like", "c0000", "act=3"], "act=3: act has to be one of 'relu'"),
         (
-            ["clone", "c0000", "lr=0.1", "--from", "scratch"],
+            ["add", "--like", "c0000", "lr=0.1", "--from", "scratch"],
             "c0000 is this config already (live): it has the same",
         ),
         (["resume", "c0000"], "config 'c0000' is live: only a stopped one can be resumed"),
         (
-            ["clone", "c0001", "--from", "best"],
+            ["add", "--like", "c0001", "--from", "best"],
             "has no best epoch yet: none has ended with a finite value of 'val_acc'",
         ),
-        (["clone", "c0000", "--from", "there"], "'there' is not one of"),
+        (["add", "--like", "c0000", "--from", "there"], "'there' is not one of"),
     ],
 )
 def test_an_impossible_request_is_reported(

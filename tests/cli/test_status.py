@@ -85,7 +85,7 @@ def test_the_status_of_a_killed_run_is_read_from_its_record(
     folder.endpoint.write_text("127.0.0.1:1")
     said = cerebro("status", run)
     assert said.code == 0
-    assert "not running; the same `cerebro run` goes on from here" in " ".join(said.out.split())
+    assert "not running; the same `cerebro run` continues it" in " ".join(said.out.split())
     folder.endpoint.write_text(at_etcd[1])
     assert f"run {run}: live" in cerebro("status", run).out
 

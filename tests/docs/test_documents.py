@@ -47,7 +47,7 @@ LIVE = (
     "drain",
     "stop",
     "resume",
-    "clone",
+    "add",
     "extend",
     "etcd",
     "host",

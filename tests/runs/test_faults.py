@@ -80,7 +80,7 @@ def test_a_run_survives_everything_that_one_machine_can_do_to_it(project: Path, 
         wait_for(lambda: units(folder) > 4, "the first units")
         first.send_signal(signal.SIGTERM)
         assert first.wait(SOON) == 130, log.read_text()
-        assert "goes on from there" in log.read_text()
+        assert "continues from there" in log.read_text()
         assert not processes_of(STORMY, "torch.distributed.run")
         assert not folder.endpoint.exists()
     stopped = read_journal(folder.history)

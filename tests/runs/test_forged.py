@@ -141,7 +141,7 @@ def test_the_record_as_it_is_breaks_nothing(run: RunResult) -> None:
     notes: list[str] = []
     assert verify(run, say=notes.append, head=run.lines[4].digest) == []
     assert notes == [
-        f"it goes on from the head {str(run.lines[4].digest)[:16]}: line 5 of {len(run.lines)}",
+        f"it continues from the head {str(run.lines[4].digest)[:16]}: line 5 of {len(run.lines)}",
         "12 of 12 decisions made again, all the same",
     ]
     for config in run.configs:
@@ -216,7 +216,7 @@ class TestTheHistory:
         assert f"no line of it has the head {head.digest}" in command.output
         noted = str(RunResult(folder).lines[-1].digest)
         command = CliRunner().invoke(app, ["verify", str(folder.path), "--head", noted[:20]])
-        assert "goes on from the head" in command.output
+        assert "continues from the head" in command.output
 
     def test_a_line_without_its_digest_is_named(self, folder: RunFolder) -> None:
         lines = folder.history.read_text().splitlines(keepends=True)

@@ -105,18 +105,17 @@ def test_what_commands_print_as_json_has_the_shape_of_the_reference(
 ) -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     with_json = {name for name in commands if any("--json" in p.opts for p in commands[name].params)}
-    assert with_json == set(SHAPES)
+    assert with_json == {command.split()[0] for command in SHAPES}
     again(result, "second")
     typed = {
         "runs": [],
+        "runs RUN RUN": ["first", "first"],
         "status": [],
-        "compare": ["first", "first"],
-        "tag": ["first", "+good"],
+        "status --show profiles": ["first"],
         "verify": ["first"],
         "replay": ["first"],
         "export": ["first", str(tmp_path / "model")],
-        "profile": ["first"],
-        "prune": ["first", "--keep", "winner", "--yes"],
+        "rm --checkpoints": ["first", "--keep", "winner", "--yes"],
         "simulate": [str(tmp_path / "recipe.yaml"), "--seconds", "3"],
     }
     (tmp_path / "recipe.yaml").write_text(
@@ -125,7 +124,7 @@ def test_what_commands_print_as_json_has_the_shape_of_the_reference(
         "search: {space: {lr: [1]}}\n"
     )
     for command, words in typed.items():
-        said = cerebro(command, *words, "--json")
+        said = cerebro(*command.replace(" RUN", "").split(), *words, "--json")
         assert said.code == 0, (command, said)
         assert problems(json.loads(said.out), SHAPES[command], command) == []
     assert problems({"home": "x", "runs": [{}], "more": 1}, SHAPES["runs"]), "the check can fail"
@@ -137,7 +136,8 @@ def test_runs_are_listed_with_state_best_and_tags(result: RunResult, cerebro: Ce
     damaged.path.mkdir()
     damaged.spec.write_text("{")
     assert Run.open("first").tag("good", "paper") == ("good", "paper")
-    assert cerebro("tag", "first", "-paper").out == "first: good\n"
+    shown = cerebro("runs", "first", "--remove-tag", "paper", "--add-tag", "best").out
+    assert ("best good" in shown, "paper" in shown, "second" in shown) == (True, False, False)
     for _ in range(2):  # read, and then kept
         of = {summary.run: summary for summary in Run.all()}
         assert [of[name].state for name in ("first", "second", "third")] == ["ended", "stopped", "damaged"]
@@ -146,7 +146,8 @@ def test_runs_are_listed_with_state_best_and_tags(result: RunResult, cerebro: Ce
     assert [summary.run for summary in Run.all(tags=["good"])] == ["first"]
     shown = cerebro("runs").out
     assert ("2 finished" in shown, "third" in shown, "elsewhere" in shown) == (True, True, True)
-    assert "-wrong" in cerebro("tag", "first", "-wrong").err.replace("'wrong'", "-wrong")
+    assert "has no tag 'wrong'" in cerebro("runs", "first", "--remove-tag", "wrong").err
+    assert "name one or more" in cerebro("runs", "--add-tag", "good").err
 
 
 def test_a_run_that_is_not_named_is_the_last_one(result: RunResult, cerebro: Cerebro) -> None:
@@ -162,32 +163,33 @@ def test_pruned_checkpoints_are_named_by_all_that_need_them(result: RunResult, c
     pruned = Run.open("first").prune(["winner"])
     assert (pruned.exportable, pruned.kept) == ((result.best.config,), 1)
     assert Run.open("first").prune(["winner"]).urls == ()
-    with pytest.raises(PrunedCheckpoint, match="removed by `cerebro prune` on 20"):
+    with pytest.raises(PrunedCheckpoint, match="removed by `cerebro rm --checkpoints` on 20"):
         result.state(loser)
     assert result.state("best")
     notes: list[str] = []
     assert Run.open("first").verify(say=notes.append) == []
     assert any("1 checkpoint that the run had kept cannot be compared" in note for note in notes)
     assert cerebro("replay", "first", "--config", loser).code == 0
-    refused = cerebro("prune", "first", "--keep", "everything")
+    refused = cerebro("rm", "first", "--checkpoints", "--keep", "everything")
     assert (refused.code, "choices: best, last, winner" in refused.err) == (1, True)
-    assert "nothing to remove" in cerebro("prune", "--older-than", "1d").out
+    assert "nothing to remove" in cerebro("rm", "--checkpoints", "--older-than", "1d").out
     joined = result.folder.path.with_name("first.helper")  # as `cerebro join` on this machine leaves one
     joined.mkdir()
     for file in (result.folder.spec, result.folder.history):
         shutil.copy(file, joined)
-    assert cerebro("prune", "--older-than", "0s").out == "run first: nothing to remove\n"
+    assert cerebro("rm", "--checkpoints", "--older-than", "0s").out == "run first: nothing to remove\n"
 
 
 def test_only_runs_that_have_ended_are_pruned_and_no_live_one_removed(
     result: RunResult, cerebro: Cerebro
 ) -> None:
     again(result, "second").history.touch()
-    assert "has not ended" in cerebro("prune", "second", "--yes").err
+    assert "has not ended" in cerebro("rm", "second", "--checkpoints", "--yes").err
     with result.folder.locked():
         assert "is live" in cerebro("rm", "first", "--yes").err
-        assert "is live" in cerebro("prune", "first", "--yes").err
-    assert "nobody can be asked" in cerebro("rm", "first").err
+        assert "is live" in cerebro("rm", "first", "--checkpoints", "--yes").err
+    assert "there is no one to confirm" in cerebro("rm", "first").err
+    assert "need --checkpoints" in cerebro("rm", "first", "--keep", "best", "--yes").err
     assert result.folder.history.exists()
 
 
@@ -291,10 +293,13 @@ def test_copied_and_moved_homes_have_their_own_checkpoints(
     with pytest.raises(StorageError, match="one home is a copy of the other"):
         Run.open("first", home=copy).prune(["winner"])
     monkeypatch.setattr(moved, "_not_moved", set())  # as in a process that does not know the first home
-    assert "removes" in cerebro("prune", "first", "--keep", "winner", "--yes", "--home", str(copy)).out
+    assert (
+        "removes"
+        in cerebro("rm", "first", "--checkpoints", "--yes", "--home", str(copy), "--keep", "winner").out
+    )
     assert sorted(home.rglob("*")) == before
     shutil.copytree(copy / "first", copy / "second")
-    assert "name that run" in cerebro("prune", "second", "--yes", "--home", str(copy)).err
+    assert "name that run" in cerebro("rm", "second", "--checkpoints", "--yes", "--home", str(copy)).err
 
     monkeypatch.setenv(moved.VARIABLE, "[]")
     home.rename(tmp_path / "moved")

@@ -30,7 +30,7 @@ from cerebro_elastic.runs.terminal_view import Watcher
 from support.waiting import wait_for
 
 METHODS = [f"Run.{name}" for name in dir(Run) if ">>>" in (inspect.getdoc(getattr(Run, name)) or "")]
-LIVE = ("Run.clone", "Run.stop", "Run.resume", "join")
+LIVE = ("Run.add", "Run.stop", "Run.resume", "join")
 """Their examples need a live run, in this order; the last one lasts until its end."""
 
 MODEL = """
@@ -183,10 +183,10 @@ def test_a_handle_ends_its_run_with_its_block() -> None:
     with cerebro_elastic.run("sweep.yaml", run_id="closed", epochs=99, task=task, wait=False) as handle:
         wait_until_running(handle)
         assert set(handle.status().configs) == {"c0000", "c0001"}
-        with pytest.raises(TimeoutError, match="it goes on"):
+        with pytest.raises(TimeoutError, match="it continues"):
             handle.wait(0.01)
     assert handle.status().phase == "stopped"
-    with pytest.raises(RunError, match="the same call of `run` goes on with it"):
+    with pytest.raises(RunError, match="the same call of `run` continues it"):
         handle.wait()
 
 

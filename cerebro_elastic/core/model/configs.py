@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from cerebro_elastic.core.model.attempts import Failure
 from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit
@@ -21,6 +21,10 @@ did it for them."""
 def created_by_hand(origin: Mapping[str, Any]) -> bool:
     """Whether a person has created the config with this ``origin``, or a program for them."""
     return BY_HAND.items() <= origin.items()
+
+
+ConfigStart: TypeAlias = Literal["scratch", "here", "best"]
+"""Where a config begins: from scratch, with its parent's present state, or with that of its best epoch."""
 
 
 class Status(StrEnum):

@@ -1,4 +1,4 @@
-"""The live page: a local web server that shows runs while they go on, and does what people ask of them.
+"""The live page: a local web server that shows runs while they are live, and does what people ask of them.
 
 ``feeds.py`` follows runs and writes what a page shows to its ``Board``. The server streams each change of the
 board to the browsers. The page itself is in ``reporting/page``, as a report is the same page.

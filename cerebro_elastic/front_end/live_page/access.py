@@ -69,7 +69,7 @@ class Access:
 
 
 def kept_token(home: Path) -> str:
-    """The token of this ``home``, made the first time: an open page goes on when its server comes back.
+    """The token of this ``home``, made the first time: an open page continues when its server comes back.
     Without such a folder each server has its own."""
     file = home / _FILE
     fresh = secrets.token_urlsafe(24)

@@ -1,6 +1,4 @@
-"""What people ask of a run from its page. Each request calls the method of ``Run`` with its name.
-
-The history gets the person's name, as far as it has room: not for a node that leaves.
+"""What people ask of a run from its page: the verbs of a live run, and what goes beyond one.
 
 ``python -m cerebro_elastic.front_end.live_page.actions`` is a process that exports a model: it imports torch
 and the users' modules; the server does not.
@@ -11,115 +9,25 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, get_args
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.recipes.source import read_value
-from cerebro_elastic.reporting.tables import cloned_text
-from cerebro_elastic.runs.controlled import CloneStart
 from cerebro_elastic.runs.extension import Wish, failed_configs
 from cerebro_elastic.runs.run import Run
 from cerebro_elastic.runs.start.extend_and_retry import Terms, extend, planned, planned_retry, retry
+from cerebro_elastic.runs.verbs import VERBS, Done, Verb, checked
 from cerebro_elastic.system.process import PYTHON
 from cerebro_elastic.system.subprocess_call import call, serve
-from cerebro_elastic.system.words import counted, hparams_text, one_line, with_name
-
-Name = Annotated[str, Field(max_length=80)]
-Reason = Annotated[str, Field(max_length=500)]
+from cerebro_elastic.system.words import counted, one_line
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    by: Name = ""
-
-    @property
-    def person(self) -> str:
-        """Their name on one line."""
-        return one_line(self.by.strip())
-
-    def reason(self, reason: str, default: str) -> str:
-        """The reason for the record, with the person's name."""
-        return with_name(reason.strip() or default, self.by)
-
-
-class Stop(_Request):
-    """Stop a config."""
-
-    config: str
-    why: Reason = ""
-
-    def perform(self, run: Run) -> str:
-        config = run.stop(self.config, reason=self.reason(self.why, "stopped on the live page"))
-        return f"{self.config} is stopped in epoch {config.epoch + 1}."
-
-
-class Resume(_Request):
-    """Let a stopped config go on."""
-
-    config: str
-    why: Reason = ""
-
-    def perform(self, run: Run) -> str:
-        config = run.resume(self.config, reason=self.reason(self.why, "resumed on the live page"))
-        return f"{self.config} goes on in epoch {config.epoch + 1}."
-
-
-class Clone(_Request):
-    """Add a copy of a config with other hyper-parameters, each written as in a recipe."""
-
-    config: str
-    changes: dict[str, str] = Field(default_factory=dict)
-    start: CloneStart = "here"
-
-    def perform(self, run: Run) -> str:
-        changes = {name: read_value(name, text) for name, text in self.changes.items()}
-        reason = self.reason("", f"cloned from {self.config}")
-        new = run.clone(self.config, changes, start=self.start, reason=reason)
-        return cloned_text(new, self.config, self.start)
-
-
-class Drain(_Request):
-    """Ask a node to leave."""
-
-    node: str
-
-    def perform(self, run: Run) -> str:
-        run.drain(self.node)
-        return f"{self.node} leaves the run when its unit is done."
-
-
-class Add(_Request):
-    """Add a point to the search: a config from scratch, with the hyper-parameters of ``config`` but for the
-    ``changes``. In the record it is a clone of that config."""
-
-    config: str
-    changes: dict[str, str] = Field(default_factory=dict)
-
-    def perform(self, run: Run) -> str:
-        changes = {name: read_value(name, text) for name, text in self.changes.items()}
-        reason = self.reason("", "added on the live page")
-        new = run.clone(self.config, changes, start="scratch", reason=reason)
-        return f"{new.seen_as} is added: {hparams_text(new.hparams)}"
-
-
-class End(_Request):
-    """End the run early."""
-
-    why: Reason = ""
-
-    def perform(self, run: Run) -> str:
-        count = run.end(reason=self.reason(self.why, "the run was ended on the live page"))
-        return f"The run has ended; {counted(count, 'config')} stopped."
-
-
-class Extend(_Request):
+class Extend(Verb):
     """Extend a run that has ended, as ``cerebro extend`` does. All is checked before anything is changed.
 
-    The run of this machine goes on in a process of its own, which outlives the server. One of a shared etcd
+    The run of this machine continues in a process of its own, which outlives the server. One of a shared etcd
     waits for its hosts."""
 
     epochs: int | None = None
@@ -127,55 +35,54 @@ class Extend(_Request):
     configs: list[str] = Field(default_factory=list)
     top: int | None = None
 
-    def perform(self, run: Run) -> str:
+    def perform(self, run: Run) -> Done:
         result = run.result
-        wish = Wish(self.epochs, self.num, {}, tuple(self.configs), self.top, self.person)
+        wish = Wish(self.epochs, self.num, {}, tuple(self.configs), self.top, self.by)
         if result.shared_store is not None:
             extend(result, wish, Terms())
-            return f"{run.id} is extended. It goes on once its hosts run their command of before again."
+            return Done(f"{run.id} is extended. It continues once its hosts run their former command again.")
         numbers = {"epochs": self.epochs, "num": self.num, "top": self.top}
         options = [f"--{name}={number}" for name, number in numbers.items() if number is not None]
-        options += [f"--by={self.person}", *(f"--config={name}" for name in self.configs)]
+        options += [f"--by={self.by}", *(f"--config={name}" for name in self.configs)]
         return _started(run, "extend", options, len(planned(result, wish).extensions[-1].configs))
 
 
-class Retry(_Request):
+class Retry(Verb):
     """Have failed configs tried again, as ``cerebro retry`` does; all of them if none is named. A live run
-    goes on with them at once, another one as with ``Extend``."""
+    tries them again at once, another one as with ``Extend``."""
 
     configs: list[str] = Field(default_factory=list)
 
-    def perform(self, run: Run) -> str:
+    def perform(self, run: Run) -> Done:
         live, result = run.status().live, run.result
         names = failed_configs(run.id, result.view.state, self.configs)
         if live or result.shared_store is not None:
-            retry(run, names, self.person, Terms())
-            hosts = "" if live else " The run goes on once its hosts run their command of before again."
-            return f"{counted(len(names), 'failed config')} will be tried again: {', '.join(names)}.{hosts}"
+            retry(run, names, self.by, Terms())
+            hosts = "" if live else " The run continues once its hosts run their former command again."
+            tried = f"{counted(len(names), 'failed config')} will be tried again: {', '.join(names)}."
+            return Done(tried + hosts)
         if not result.ended:
             raise RunError(
                 f"{run.id} was stopped before its end: start it again, and then have them tried again"
             )
-        planned_retry(result, names, self.person)
-        return _started(run, "retry", [f"--by={self.person}", *names], len(names))
+        planned_retry(result, names, self.by)
+        return _started(run, "retry", [f"--by={self.by}", *names], len(names))
 
 
-class Export(_Request):
+class Export(Verb):
     """Export a config's best model to a new folder among the run's. The record does not name it: nothing of
     the run changes."""
 
     config: str
 
-    def perform(self, run: Run) -> str:
+    def perform(self, run: Run) -> Done:
         etcd = ",".join(run.store.endpoints) if run.store else None
         request = {"run": run.folder.run, "home": str(run.folder.path.parent), "etcd": etcd}
         answer = call(__name__, "the export", {**request, "config": self.config})
-        return f"The model of {self.config} behind epoch {answer['epoch']} is in {answer['folder']}."
+        return Done(f"The model of {self.config} behind epoch {answer['epoch']} is in {answer['folder']}.")
 
 
-Request: TypeAlias = Stop | Resume | Clone | Add | Drain | End | Extend | Retry | Export
-
-ACTIONS: Mapping[str, type[Request]] = {kind.__name__.lower(): kind for kind in get_args(Request)}
+ACTIONS: Mapping[str, type[Verb]] = {**VERBS, "extend": Extend, "retry": Retry, "export": Export}
 """The requests by name."""
 
 
@@ -185,18 +92,14 @@ def perform(run: Run, action: str, body: Any, person: str | None) -> str:
     ``person`` is who asks, as a reverse proxy names them; the page's own word counts without one. Raises
     ``CerebroError`` if it is not possible.
     """
-    kind = ACTIONS[action]
-    try:
-        request = kind.model_validate(body)
-    except ValidationError as exc:
-        raise RunError(f"the request to {action} is malformed: {exc.errors()[0]['msg']}") from exc
+    request = checked(ACTIONS[action], body)
     if person is not None:
-        request = request.model_copy(update={"by": person[:80]})
-    return request.perform(run)
+        request = request.model_copy(update={"by": one_line(person[:80])})
+    return request.perform(run).said
 
 
-def _started(run: Run, command: str, arguments: Sequence[str], going_on: int) -> str:
-    """Start the command of this name, by which the run goes on. Returns what was done."""
+def _started(run: Run, command: str, arguments: Sequence[str], going_on: int) -> Done:
+    """Start the command of this name, by which the run continues. Returns what was done."""
     log = run.folder.logs / f"{command}.log"
     log.parent.mkdir(exist_ok=True)
     home = f"--home={run.folder.path.parent.resolve()}"
@@ -208,8 +111,8 @@ def _started(run: Run, command: str, arguments: Sequence[str], going_on: int) ->
             stderr=output,
             start_new_session=True,  # Ctrl-C ends the page, not the run
         )
-    return (
-        f"{run.id} goes on with {counted(going_on, 'config')} in process {driver.pid} of this machine; "
+    return Done(
+        f"{run.id} continues with {counted(going_on, 'config')} in process {driver.pid} of this machine; "
         f"{log} has what it says."
     )
 

@@ -1,4 +1,4 @@
-"""Forwards what configs log on many nodes to a logger: in order, each row once, while the run goes on.
+"""Forwards what configs log on many nodes to a logger: in order, each row once, during the run.
 
 The forwarder follows the run's record in its folder, so it misses nothing that was recorded before. A
 position says how far the logger has come when the run is started again, or when another machine takes over.
@@ -137,11 +137,11 @@ class LogForwarder:
                 self._leave()
             self._tries += 1
             if self._tries == 1:
-                self._say(f"{self._name} gets nothing for now: {error}; the run goes on")
+                self._say(f"{self._name} gets nothing for now: {error}; the run continues")
             if ended:
                 run = self._history.parent.name
                 self._say(
-                    f"{self._name} lacks what came since then; to send it: cerebro track {run} --to "
+                    f"{self._name} lacks what came since then; to send it: cerebro report {run} --to "
                     f"{self._name}"
                 )
         else:
@@ -222,6 +222,6 @@ class LogForwarder:
     def _rows(self, url: str) -> list[dict[str, float]]:
         try:
             return read_rows(url)
-        except Exception as error:  # rows are for people only: the run goes on
+        except Exception as error:  # rows are for people only: the run continues
             self._say(f"the rows at {url} cannot be read, and are missing in {self._name}: {error}")
             return []

@@ -1,5 +1,5 @@
-"""The loggers of a run, as its recipe names them: TensorBoard unless it says otherwise. ``cerebro track``
-sends a run's record to a tracker after the run."""
+"""The loggers of a run, as its recipe names them: TensorBoard unless it says otherwise. ``cerebro
+report --to`` sends a run's record to a tracker after the run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from cerebro_elastic.errors import MissingExtra, RunError, did_you_mean
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.loggers import (
     TENSORBOARD,
-    TRACKERS,
     check_installed,
     lightning_loggers,
     logger_name,
     tracker_arguments,
+    trackers,
 )
 from cerebro_elastic.registry import load, missing
-from cerebro_elastic.reporting.logged import Logger, RunEnd
+from cerebro_elastic.reporting.logged import Logger, RunEnd, Tracker
 from cerebro_elastic.runs.folder import RunFolder, find_run
 from cerebro_elastic.runs.logging.log_forwarder import FileLogPosition, LogForwarder, LogPosition
 from cerebro_elastic.runs.logging.remote_loggers import RemoteLogger, RemoteTracker
@@ -96,7 +96,7 @@ class Loggers:
 
     @contextmanager
     def written(self, record: Record, candidate: Candidate, say: Callable[[str], None]) -> Iterator[None]:
-        """Forward logged rows while the block goes on, in which ``candidate`` takes part in the run."""
+        """Forward logged rows during the block, in which ``candidate`` takes part in the run."""
         history = self._folder.history
         with ExitStack() as stack:
             if self._tensorboard:
@@ -139,8 +139,8 @@ def make_tracker(
     storage = locate(spec.storage)
     runs = Path(storage.path).parent if storage.local else folder.path.parent
     settings = {"run": spec.plan.run, "identity": _identity(spec, folder), "folder": str(runs), **arguments}
-    defaults: Mapping[str, str] = load("cerebro.loggers", name).environment
-    given = {key: value for key, value in defaults.items() if key not in os.environ}
+    kind: type[Tracker] = load("cerebro.trackers", name)
+    given = {key: value for key, value in kind.environment.items() if key not in os.environ}
     return RemoteTracker(name, settings, _log(folder), {**given, **(env or {})})
 
 
@@ -152,13 +152,18 @@ def forwarder(
     say: Callable[[str], None],
     models: Mapping[str, str] | None = None,
 ) -> LogForwarder:
-    """What sends the record in ``folder`` to a tracker, and with the run's end its report and these exported
-    ``models`` (by config). Only MLflow knows how far it has come, and takes files."""
-    if name != "mlflow":
+    """What sends the record in ``folder`` to a tracker. One that takes files gets the run's report and these
+    exported ``models`` (by config) with the run's end."""
+    if not _takes_files(name):
         return LogForwarder(folder.history, name, tracker, position, say, buffers=True)
     own = TrackerPosition(tracker, position.ours)
     finish: Callable[[], None] = lambda: tracker.end_run(_run_end(folder, models or {}))  # noqa: E731
     return LogForwarder(folder.history, name, tracker, own, say, finish)
+
+
+def _takes_files(name: str) -> bool:
+    """Whether the tracker takes files, and knows how far it has come."""
+    return hasattr(load("cerebro.trackers", name), "end_run")
 
 
 def _run_end(folder: RunFolder, models: Mapping[str, str]) -> RunEnd:
@@ -195,29 +200,30 @@ def track(
     models: Sequence[str | Path] = (),
     say: Callable[[str], None] = print,
 ) -> None:
-    """Send the record of a run to a tracker: MLflow gets what it lacks, W&B gets all.
+    """Send the record of a run to a tracker: what it lacks, or all if it cannot say that.
 
     Args:
         run: The run's id, or its folder.
-        to: ``mlflow`` or ``wandb``, with the arguments that the run's recipe gives it.
+        to: The tracker, such as ``mlflow``, with the arguments that the run's recipe gives it.
         home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
-        models: Folders that ``export`` has written. MLflow stores them with their configs.
+        models: Folders that ``export`` has written; a tracker that takes files stores them.
         say: Gets a sentence about rows that cannot be read.
 
     Raises:
-        RunError: There is no such run here, or it goes on; or there is no such tracker.
+        RunError: There is no such run here, or it is live; or there is no such tracker.
         MissingExtra: The tracker's package is not installed.
         TrackerAway: The tracker cannot be reached, or refuses.
     """
-    if to not in TRACKERS:
-        raise RunError(f"there is no tracker {to!r}; {did_you_mean(to, TRACKERS)}")
-    if models and to != "mlflow":
-        raise RunError(f"{to} takes no exported models: give them to mlflow")
-    if remedy := missing("cerebro.loggers", to):
+    if to not in trackers():
+        raise RunError(f"there is no tracker {to!r}; {did_you_mean(to, trackers())}")
+    if models and not _takes_files(to):
+        takers = ", ".join(filter(_takes_files, trackers()))
+        raise RunError(f"{to} takes no exported models: give them to {takers}")
+    if remedy := missing("cerebro.trackers", to):
         raise MissingExtra(f"{to} is not installed: {remedy}")
     result = RunResult(find_run(run, home))
     if result.folder.is_locked():
-        raise RunError(f"run {result.run!r} goes on: its leader sends what it logs; track it after its end")
+        raise RunError(f"run {result.run!r} is live: its leader sends what it logs; track it after its end")
     arguments = tracker_arguments(result.recipe.loggers).get(to, {})
     by_config = {_config_of(result, Path(folder)): str(Path(folder).resolve()) for folder in models}
     with closing(make_tracker(to, arguments, result.spec, result.folder)) as tracker:

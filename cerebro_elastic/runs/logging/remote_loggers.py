@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 from cerebro_elastic.errors import CerebroError, RunError, TrackerAway
 from cerebro_elastic.registry import load
@@ -32,16 +32,17 @@ _ARGUMENTS: Mapping[str, type] = {"write": Logged, "end": ConfigEnd, "end_run": 
 
 
 class RemoteLogger:
-    """The logger that is registered as ``name`` and made with ``settings``. Its process starts with the first
-    call, and again with the first one after ``close``. It has ``env`` in its environment, besides this
-    process's. What it prints goes to the file ``log``. Calls raise ``RunError``."""
+    """The logger that is registered as ``name`` in its ``group``, and made with ``settings``. Its process
+    starts with the first call, and again with the first one after ``close``. It has ``env`` in its
+    environment, besides this process's. What it prints goes to the file ``log``. Calls raise ``RunError``."""
 
-    error: type[CerebroError] = RunError
+    group: ClassVar[str] = "cerebro.loggers"
+    error: ClassVar[type[CerebroError]] = RunError
 
     def __init__(
         self, name: str, settings: Mapping[str, Any], log: Path, env: Mapping[str, str] | None = None
     ) -> None:
-        self._request = {"logger": name, "settings": settings}
+        self._request = {"group": self.group, "logger": name, "settings": settings}
         self._log = log
         self._env = env or {}
         self._process: _Process | None = None
@@ -74,6 +75,7 @@ class RemoteLogger:
 class RemoteTracker(RemoteLogger):
     """A tracker, which knows runs and their ends. Calls raise ``TrackerAway``."""
 
+    group = "cerebro.trackers"
     error = TrackerAway
 
     def written(self) -> Mapping[str, int]:
@@ -140,7 +142,7 @@ def _main() -> None:
     for request in map(json.loads, sys.stdin):
         try:
             if logger is None:
-                logger, value = load("cerebro.loggers", request["logger"])(**request["settings"]), None
+                logger, value = load(request["group"], request["logger"])(**request["settings"]), None
             else:
                 value = _called(logger, **request)
             answer = {"value": value}

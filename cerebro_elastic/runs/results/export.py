@@ -136,7 +136,7 @@ def _pick(result: RunResult, row: ConfigResult) -> ExportedConfig:
     if end is None or ref is None or (row.best_epoch is None and ref != row.checkpoint):
         raise RunError(
             f"config {row.config!r} of run {result.run!r} has no state at the end of an epoch that is kept: "
-            "that of its best epoch is, and that of its last one until it goes on; wait for its epoch's end"
+            "that of its best epoch is, and that of its last one until it continues; wait for its epoch's end"
         )
     steps = history(row.config, state.configs, visits, result.spec.plan, until=ref)
     at = at_end(state.configs[row.config], end)

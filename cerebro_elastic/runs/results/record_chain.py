@@ -64,7 +64,7 @@ def heads(lines: Sequence[Line]) -> Heads:
 
 def checkpoints(lines: Sequence[Line], origins: Sequence[Origin], *, grows: bool) -> Iterator[str]:
     """The checkpoints that bear another head than their assignment on record, or have no assignment there.
-    The record ``grows`` if the run goes on."""
+    The record ``grows`` if the run is live."""
     events = [line.event for line in lines]
     attempts = {event.revision: event.attempt for event in events if isinstance(event, UnitAssigned)}
     end = lines[-1].event.revision if lines else 0

@@ -112,7 +112,7 @@ def _check_extensions(spec: Spec, view: RunView) -> Iterator[Violation | Note]:
             )
     last = max((extension.number for extension in known), default=0)
     if last < len(spec.extensions):
-        yield Note(f"the run is to go on to {counted(spec.plan.epochs, 'epoch')}, and has not begun to")
+        yield Note(f"the run is to continue to {counted(spec.plan.epochs, 'epoch')}, and has not begun to")
 
 
 def _extended_by(view: RunView, revision: int, spec: Spec) -> int:

@@ -110,7 +110,7 @@ def what_differs(result: RunResult, config: str = "best") -> list[str]:
     if changed:
         texts.append(
             f"{changed} of {counted(len(row.visits), 'visit')} of {row.config} were trained before the code "
-            "was changed with which the run has gone on"
+            "was changed with which the run has continued"
         )
     here = hardware_here()
     if others := sorted({visit.hardware for visit in row.visits} - {here}):

@@ -1,4 +1,4 @@
-"""The results of a run, after its end or while it goes on."""
+"""The results of a run, during it or after its end."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ class RunResult:
 
     def study(self) -> optuna.Study:
         """The run as a study of optuna's (extra ``search``), for its plots and its dashboard, or to copy with
-        ``optuna.copy_study``. While the run goes on, each look at it shows what has happened by then."""
+        ``optuna.copy_study``. During the run, each look at it shows what has happened by then."""
         from cerebro_elastic.search.study_journal import study_of
 
         check_search(self)
@@ -357,12 +357,12 @@ class RunResult:
 
 
 def has_ended(state: State, spec: Spec) -> bool:
-    """Whether a run has ended, and has gone on by the last extension of its ``spec``, if it has one."""
+    """Whether a run has ended, and has continued by the last extension of its ``spec``, if it has one."""
     return state.outcome is not None and is_made(spec, state)
 
 
 def is_made(spec: Spec, state: State) -> bool:
-    """Whether the run has gone on by the last extension of its ``spec``, if it has one."""
+    """Whether the run has continued by the last extension of its ``spec``, if it has one."""
     number = state.extension.number if state.extension is not None else 0
     return number == len(spec.extensions)
 

@@ -111,12 +111,11 @@ def measure(
 
 def note(record: Record, journal: Journal | None, found: Sequence[Measurement]) -> None:
     """Note what was ``found`` in the run's record, and in the ``journal`` of this machine, if there is one.
-    Raises ``RunError`` if the run goes on meanwhile."""
+    Raises ``RunError`` if the run is live."""
     for measurement in found:
         if not OperatorLedger(record).measure(measurement):
             raise RunError(
-                f"run {record.keys.run!r} goes on, and nobody looks at its test set before its end: nothing "
-                "was noted"
+                f"run {record.keys.run!r} is live, and its test set is for its end: nothing was noted"
             )
     if journal is not None:
         catch_up(record, journal, journal.resume(record.read()), record.revision())
@@ -127,7 +126,7 @@ def measure_best(result: RunResult, top: int, by: str) -> list[Measurement]:
     if not result.ended:
         raise RunError(
             f"run {result.run!r} has not ended, and nobody looks at its test set before: wait for its end; "
-            "if nobody runs it, the command that started it goes on with it"
+            "if nobody runs it, the command that started it continues it"
         )
     check_test_set(result)
     if all(row.test is not None for row in winners(result, top)):

@@ -137,7 +137,7 @@ def _chain(result: RunResult, head: str | None) -> Iterator[Violation | Note]:
                 "another machine before that one or this one had seen a unit assigned",
             )
         else:
-            yield Note(f"it goes on from the head {head[:16]}: line {place} of {len(result.lines)}")
+            yield Note(f"it continues from the head {head[:16]}: line {place} of {len(result.lines)}")
 
 
 def _heads(result: RunResult, manifests: Manifests) -> Iterator[Violation | Note]:
@@ -229,7 +229,7 @@ def _readable(ref: CheckpointRef, pruned: dict[str, str]) -> bool:
 
 
 def _given_up(result: RunResult, ref: CheckpointRef, origins: Sequence[Origin | None]) -> bool:
-    """Whether the run, which may go on meanwhile, no longer keeps this checkpoint. Where this machine has
+    """Whether the run, which may be live, no longer keeps this checkpoint. Where this machine has
     left the run, only later checkpoints say so."""
     rows = result.now().trainings
     config = next((row.config for row in rows if ref in (row.checkpoint, row.best_checkpoint)), None)

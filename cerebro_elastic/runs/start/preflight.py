@@ -288,8 +288,8 @@ def _check_loggers(recipe: Recipe) -> None:
     their own."""
     if specs := lightning_loggers(recipe.loggers):
         registry.load("cerebro.loggers", "lightning")(specs, recipe.name, recipe.root, Path())
-    if (arguments := tracker_arguments(recipe.loggers).get("wandb")) is not None:
-        registry.load("cerebro.loggers", "wandb")(recipe.name, "", "", **arguments)
+    for name, arguments in tracker_arguments(recipe.loggers).items():
+        registry.load("cerebro.trackers", name)(recipe.name, "", "", **arguments)
 
 
 def write_probe(url: str) -> str:

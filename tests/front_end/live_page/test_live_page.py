@@ -131,13 +131,15 @@ def test_a_config_is_added_and_the_run_ended(run: LiveRun, places: Places, brows
         tab.get_by_role("button", name=f"End {run.name}").click()
         expect(tab.locator('#board tr[data-config="c0002"]')).to_contain_text("by Ada")
         run.leader.end_run("finished", run.ledger.state().asked)
-        expect(tab.locator("#said")).to_have_text("The run has ended; 3 configs stopped.")
+        expect(tab.locator("#said")).to_have_text(
+            f"run {run.name} has ended; 3 configs stopped; `extend` continues it"
+        )
         expect(tab.get_by_role("button", name="Add a config")).to_have_attribute("title", "the run has ended")
         tab.locator("#slices").scroll_into_view_if_needed()
         assert [error for error in errors if "409 (Conflict)" not in error] == []
     added = run.ledger.state().configs["c0002"]
     assert (dict(added.hparams), added.head) == ({"lr": 0.3, "act": "tanh"}, None)
-    assert added.reason == "the run was ended on the live page (by Ada)"
+    assert added.reason == "the run was ended by hand (by Ada)"
     assert check(run.ledger.history()) == []
 
 
@@ -186,12 +188,12 @@ def test_two_people_at_the_same_time(run: LiveRun, session: tuple[requests.Sessi
     needed = headers(*session)
 
     def ask(action: str, by: str) -> requests.Response:
-        body = {"config": "c0001", "by": by, **({"changes": {"lr": "0.25"}} if action == "clone" else {})}
+        what = {"config": "c0001"} if action == "stop" else {"like": "c0001", "hparams": {"lr": "0.25"}}
         url = f"{page.origin}/run/{run.name}/{action}"
-        return requests.post(url, json=body, headers=needed, cookies=client.cookies, timeout=30)
+        return requests.post(url, json={**what, "by": by}, headers=needed, cookies=client.cookies, timeout=30)
 
     with ThreadPoolExecutor(4) as pool:
-        jobs = [("stop", "Ada"), ("stop", "Bob"), ("clone", "Ada"), ("clone", "Bob")]
+        jobs = [("stop", "Ada"), ("stop", "Bob"), ("add", "Ada"), ("add", "Bob")]
         answers = list(pool.map(lambda job: ask(*job), jobs))
     assert [answer.status_code for answer in answers[:2]] == [200] * 2, [answer.text for answer in answers]
     cloned, refused = sorted(answers[2:], key=lambda answer: answer.status_code)

@@ -59,7 +59,7 @@ def test_the_page_works_in_a_notebooks_frame(
         row.press("Enter")
         frame.get_by_role("button", name="Stop", exact=True).click()
         frame.get_by_role("button", name=f"Stop {config}").click()
-        expect(row).to_contain_text("stopped on the live page")
+        expect(row).to_contain_text("stopped by hand")
         assert run.ledger.state().configs[config].status is Status.STOPPED
         assert all(cookie["httpOnly"] for cookie in context.cookies())
         assert "token" not in tab.frames[1].url

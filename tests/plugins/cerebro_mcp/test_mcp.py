@@ -77,7 +77,7 @@ def add(lr: Any, act: Any = "relu", reason: Any = "a hunch", **more: Any) -> tup
 
 
 def clone(**given: Any) -> tuple[str, Any]:
-    return "clone", {"config": "c0000", "changes": {"lr": 0.02}, "reason": "a hunch", **given}
+    return "add", {"like": "c0000", "hparams": {"lr": 0.02}, "start": "here", "reason": "a hunch", **given}
 
 
 def test_an_agent_reads_what_was_tried_and_adds_and_stops_with_its_reasons_on_record(
@@ -88,7 +88,7 @@ def test_an_agent_reads_what_was_tried_and_adds_and_stops_with_its_reasons_on_re
         ("leaderboard", {}),
         ("config", {"config": "c0000"}),
         add(0.02),
-        ("clone", {"config": "c0000", "changes": {"lr": 0.05}, "start": "best", "reason": "it\nfell"}),
+        clone(hparams={"lr": 0.05}, start="best", reason="it\nfell"),
         ("stop", {"config": "c0001", "reason": " it diverges "}),
         ("leaderboard", {}),
     )
@@ -219,10 +219,10 @@ NONSENSE = [
     (add(0.02, act="\ud800"), "no JSON that can be stored"),
     (add(0.1), "c0000 is this config already (live)"),
     (("add", {"reason": "r", "hparams": {"act": "relu", "lr": 0.1}}), "live, best val_acc 0.9 in epoch 2"),
-    (clone(changes={}), "c0000 is this config already"),
-    (clone(start="there"), "'here', 'best' or"),
-    (clone(config="c0001", start="best"), "has no best epoch"),
-    (clone(config="best"), "has no config 'best'"),
+    (clone(hparams={}), "c0000 is this config already"),
+    (clone(start="there"), "'scratch', 'here' or"),
+    (clone(like="c0001", start="best"), "has no best epoch"),
+    (clone(like="best"), "has no config 'best'"),
     (("stop", {"config": "c7", "reason": "r"}), "has no config 'c7'"),
     (("stop", {"config": "c0001"}), "stop, argument reason: Field required"),
 ]  # fmt: skip
@@ -243,14 +243,13 @@ def test_an_agent_may_do_no_more_than_it_was_allowed(run: Run, record: Ledger) -
         "refused: the server is read-only, so add is refused",
         "refused: you may not stop configs",
     ]
-    clone = ("clone", {"config": "c0000", "changes": {"lr": 0.3}, "reason": "one unit"})
-    said = agent(run, add(0.02), add(0.03), clone, clone, configs=3, units=6)
+    one = clone(hparams={"lr": 0.3})
+    said = agent(run, add(0.02), add(0.03), one, one, configs=3, units=6)
     assert "you may add 2 more configs of 2 units in all" in said[0]
     assert "the config takes 4 units, and robot may add 2 more of 6" in said[1]
     assert "you may add 1 more configs of 1 units in all" in said[2]
     assert "c0003 is this config already" in said[3]
-    more = ("clone", {"config": "c0000", "changes": {"lr": 0.4}, "reason": "the last"})
-    assert "c0004 is added" in agent(run, more, configs=3, units=6)[0]
+    assert "c0004 is added" in agent(run, clone(hparams={"lr": 0.4}), configs=3, units=6)[0]
     assert "the budget is used up: robot may add 3 configs" in agent(run, add(0.06), configs=3)[0]
     assert len(record.state().configs) == 5
 

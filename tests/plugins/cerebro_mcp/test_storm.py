@@ -102,7 +102,7 @@ class Storm:
         name, arguments = self.rng.choice(
             [
                 ("add", {"hparams": hparams, "reason": reason}),
-                ("clone", {"config": config, "changes": hparams, "reason": reason}),
+                ("add", {"like": config, "hparams": hparams, "start": "here", "reason": reason}),
                 ("stop", {"config": config, "reason": reason}),
                 ("leaderboard", {}),
             ]

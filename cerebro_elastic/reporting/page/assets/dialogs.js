@@ -16,7 +16,7 @@ export function neverLive() {
 
 const WHY_NOT = {
   stop: (row) => neverLive() ?? (row.status === "live" ? null : `it is ${row.status}: only a live config can be stopped`),
-  resume: (row) => neverLive() ?? (row.status === "stopped" ? null : `it is ${row.status}: only a stopped config can go on`),
+  resume: (row) => neverLive() ?? (row.status === "stopped" ? null : `it is ${row.status}: only a stopped config can continue`),
   retry: (row) => (body.readOnly ? "this page is read-only" : row.status !== "failed" ? `it is ${row.status}: only a failed one can be tried again` : live() || summary()?.outcome ? null : "the run is not live"),
   clone: () => neverLive(),
   export: (row) => (body.readOnly ? "this page is read-only" : row.epoch === 0 ? "it has no full epoch behind it" : null),
@@ -81,7 +81,7 @@ export function confirm(action, title, sentences, fields, label, values) {
     button.disabled = true;
     problem.hidden = true;
     const since = Date.now();
-    const watch = setInterval(() => { progress.hidden = false; progress.lastChild.textContent = ` ${label}: ${clock((Date.now() - since) / 1000)} so far. It goes on if you close this.`; }, 1000);
+    const watch = setInterval(() => { progress.hidden = false; progress.lastChild.textContent = ` ${label}: ${clock((Date.now() - since) / 1000)} so far. It continues if you close this.`; }, 1000);
     try {
       say(await send(action, { by, ...values(form.elements) }));
       dialog.close();
@@ -101,7 +101,7 @@ export function confirm(action, title, sentences, fields, label, values) {
 // Where the focus was before the first of the dialogs that are open.
 let origin = null;
 
-// Gives the focus back to an element, or to what has taken its place: tables are drawn anew while a run goes on.
+// Gives the focus back to an element, or to what has taken its place: tables are drawn anew during a run.
 function returning(element) {
   const row = element.closest("tr[data-config]");
   const { drain } = element.dataset;
@@ -124,21 +124,24 @@ export function show(dialog) {
   dialog.showModal();
 }
 
-export const whyField = () => h("label", {}, "Why ", h("input", { name: "why", maxlength: 400, placeholder: "for the record" }));
+// The reason, if the person gives one.
+export const reasonOf = (of) => (of.reason.value.trim() ? { reason: of.reason.value } : {});
+
+export const whyField = () => h("label", {}, "Why ", h("input", { name: "reason", maxlength: 400, placeholder: "for the record" }));
 
 function askToStop(config, row) {
   const unit = row.on && !row.queued ? ` The unit that it is in on ${row.on} does not count.` : "";
   confirm("stop", `Stop ${config}?`, [`${config} gets no more units.${unit} All that it has committed stays, and it can be resumed. The search leaves it alone from then on.`],
-    whyField(), `Stop ${config}`, (of) => ({ config, why: of.why.value }));
+    whyField(), `Stop ${config}`, (of) => ({ config, ...reasonOf(of) }));
 }
 
 function askToResume(config, row) {
-  confirm("resume", `Resume ${config}?`, [`${config} goes on in epoch ${row.epoch + 1} and is trained to its end. The search does not stop it again.`],
-    whyField(), `Resume ${config}`, (of) => ({ config, why: of.why.value }));
+  confirm("resume", `Resume ${config}?`, [`${config} continues in epoch ${row.epoch + 1} and is trained to its end. The search does not stop it again.`],
+    whyField(), `Resume ${config}`, (of) => ({ config, ...reasonOf(of) }));
 }
 
 function askToRetry(config, row) {
-  confirm("retry", `Try ${config} again?`, [`${config} goes on in epoch ${row.epoch + 1}, from its last checkpoint or from the start, and its tries count anew. In a run that has ended this is done with the code as it is now; a live one goes on with the code that it has started with.`],
+  confirm("retry", `Try ${config} again?`, [`${config} continues in epoch ${row.epoch + 1}, from its last checkpoint or from the start, and its tries count anew. In a run that has ended this is done with the code as it is now; a live one continues with the code that it has started with.`],
     null, `Try ${config} again`, () => ({ configs: [config] }));
 }
 
@@ -165,8 +168,8 @@ function askToClone(config, row) {
   const inputs = hparamFields(row.hparams);
   const starts = h("fieldset", {}, h("legend", {}, "It begins"),
     choice("here", `with the present state of ${config}`, true), choice("best", `with the state of the best epoch of ${config}`), choice("scratch", "from scratch"));
-  confirm("clone", `Clone ${config}?`, [`A new config is added to the run: a copy of ${config} with the hyper-parameters that you change here. ${config} goes on.`],
-    [h("div", { class: "fields" }, inputs), starts], "Clone", (of) => ({ config, changes: changedHparams(inputs), start: of.start.value }));
+  confirm("add", `Clone ${config}?`, [`A new config is added to the run: a copy of ${config} with the hyper-parameters that you change here. ${config} continues.`],
+    [h("div", { class: "fields" }, inputs), starts], "Clone", (of) => ({ like: config, hparams: changedHparams(inputs), start: of.start.value }));
 }
 
 function askToExport(config, row) {

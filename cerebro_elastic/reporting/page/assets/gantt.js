@@ -162,7 +162,7 @@ function rows() {
   const quiet = (section("run").quarantines ?? []).filter((each) => each.node === node).map((each) => ({ begin: each.start, end: each.end, what: "in quarantine", how: each.why }));
   const all = [...(bars.get(node) ?? []), ...quiet, ...marks].filter((row) => row.end >= view.begin).sort((a, b) => a.begin - b.begin);
   const unit = section("nodes")[node]?.unit;
-  if (unit) all.push({ begin: unit.began, end: null, what: `${unit.config} epoch ${unit.epoch} partition ${unit.partition}`, how: "goes on" });
+  if (unit) all.push({ begin: unit.began, end: null, what: `${unit.config} epoch ${unit.epoch} partition ${unit.partition}`, how: "under way" });
   const shown = all.slice(-MOST_ROWS);
   $("gantt-shown").textContent = `${shown.length < all.length ? `the last ${shown.length} of ` : ""}${plural(all.length, "row")}, in the time that the chart shows`;
   const shape = JSON.stringify([node, all.length, shown[0]?.begin, shown.at(-1)?.begin, view.origin]);

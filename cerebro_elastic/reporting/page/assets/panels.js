@@ -56,8 +56,8 @@ function notice() {
   const text = connection?.state === "lost" ? `The run cannot be read at this moment: ${connection.why}. What is shown is what was known before.`
     : connection?.state === "reading" ? "The record is being read. What is shown is how the run stood earlier."
     : body.report ? section("report").notes?.map((note) => `Note: ${note}`).join("\n")
-    : all && !all.live && !all.outcome ? "The run does not go on at this moment. Start it again as before: it goes on from where it stopped."
-    : all?.live && !all.leader ? "No controller leads the run at this moment. Units go on; the next one takes over."
+    : all && !all.live && !all.outcome ? "Nobody runs the run at this moment. Start it again as before: it continues from where it stopped."
+    : all?.live && !all.leader ? "No controller leads the run at this moment. Units continue; the next one takes over."
     : "";
   element.textContent = text;
   element.hidden = !text;

@@ -19,13 +19,13 @@ from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, Config
 from cerebro_elastic.errors import RecipeError, RunError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.reporting.logged import ConfigEnd, Logged, RunEnd
-from cerebro_elastic.reporting.mlflow_tracker import MlflowTracker
-from cerebro_elastic.reporting.wandb_tracker import WandbTracker
 from cerebro_elastic.runs.logging.log_forwarder import LogForwarder
 from cerebro_elastic.runs.logging.loggers import SharedLogPosition, TrackerPosition, track
 from cerebro_elastic.runs.logging.remote_loggers import RemoteTracker
 from cerebro_elastic.runs.results.export import export
 from cerebro_elastic.runs.run import Run
+from cerebro_trackers.mlflow_tracker import MlflowTracker
+from cerebro_trackers.wandb_tracker import WandbTracker
 from support.histories import child
 from support.memory_store import MemoryStore
 
@@ -198,7 +198,7 @@ def test_a_tracker_that_is_away_gets_all_later_and_nobody_sees_its_password(
     assert first.startswith("mlflow gets nothing for now: ")
     assert "127.0.0.1" in first
     assert (
-        second == f"mlflow lacks what came since then; to send it: cerebro track {tmp_path.name} --to mlflow"
+        second == f"mlflow lacks what came since then; to send it: cerebro report {tmp_path.name} --to mlflow"
     )
     assert "s3cret" not in f"{first} {log.read_text()}"
     record.commit("c0000", 1)

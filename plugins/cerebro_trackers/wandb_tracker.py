@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from cerebro_elastic.core.model.configs import HParams
-from cerebro_elastic.errors import RecipeError
-from cerebro_elastic.reporting.logged import TRACKED_AS, ConfigEnd, Logged, config_tags, end_tags
+from cerebro_elastic.extending.errors import RecipeError
+from cerebro_elastic.extending.logging import ConfigEnd, HParams, Logged
+from cerebro_trackers.arguments import WandbArguments
+from cerebro_trackers.tags import TRACKED_AS, config_tags, end_tags
 
 if TYPE_CHECKING:
     import wandb
@@ -30,8 +31,8 @@ class WandbTracker:
         RecipeError: The client has no login, and is not offline.
     """
 
+    Arguments: ClassVar[type[WandbArguments]] = WandbArguments
     environment: ClassVar[Mapping[str, str]] = {"WANDB_ERROR_REPORTING": "false", "DO_NOT_TRACK": "true"}
-    """What its process has in its environment, unless that has other values."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class WandbTracker:
         run.finish(exit_code=int(end.status == "failed"))
 
     def close(self) -> None:
-        """Write what is left. The next leader goes on with the same runs."""
+        """Write what is left. The next leader continues with the same runs."""
         for run in self._runs.values():
             run.finish()
         self._runs.clear()

@@ -1,6 +1,6 @@
 """MLflow: a parent run for the run, and a child for each config.
 
-Tags identify them. A leader that takes over, and a run that is extended, find them by their tags and go on
+Tags identify them. A leader that takes over, and a run that is extended, find them by their tags and continue
 with them. A tag that is written after a visit's rows says how far MLflow has come. What was not sent whole is
 sent again, and MLflow drops rows that it has.
 """
@@ -19,18 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
-from cerebro_elastic.core.model.configs import HParams
-from cerebro_elastic.errors import TrackerAway
-from cerebro_elastic.reporting.logged import (
-    TRACKED_AS,
-    ConfigEnd,
-    EndStatus,
-    Logged,
-    RunEnd,
-    config_tags,
-    end_tags,
-)
-from cerebro_elastic.system.addresses import at_home
+from cerebro_elastic.extending.errors import TrackerAway
+from cerebro_elastic.extending.logging import ConfigEnd, EndStatus, HParams, Logged, RunEnd, at_home
+from cerebro_trackers.arguments import MlflowArguments
+from cerebro_trackers.tags import TRACKED_AS, config_tags, end_tags
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -73,6 +65,7 @@ class MlflowTracker:
         experiment: The experiment's name.
     """
 
+    Arguments: ClassVar[type[MlflowArguments]] = MlflowArguments
     environment: ClassVar[Mapping[str, str]] = {
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "true",
@@ -80,8 +73,7 @@ class MlflowTracker:
         "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
         "GIT_PYTHON_REFRESH": "quiet",
     }
-    """What its process has in its environment, unless that has other values. MLflow's client is to give up
-    soon, because the record keeps what was not sent."""
+    """MLflow's client is to give up soon, because the record keeps what was not sent."""
 
     def __init__(
         self,
