@@ -167,6 +167,7 @@ def test_the_cost_of_even_progress_is_given_where_it_is_weighed() -> None:
         ({"search": {"method": "asha", "num": 9, "space": {"lr": {"uniform": [0, 1]}}}}, 0),
         ({"data": {"source": "c:d", "workers": 1}}, 0),
         ({"progress": "even"}, 0),
+        ({"search": {"space": {"lr": [0.1, 0.2]}, "budget": {"hours": 1}}}, 0),
     ],
 )
 def test_a_grid_trains_some_configs_at_a_time_unless_they_share_batches(
