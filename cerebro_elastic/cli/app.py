@@ -50,8 +50,6 @@ _MODULES = {
     "doctor": "status",
     "profile": "status",
     "plan": "plan",
-    "simulate": "simulate",
-    "what-if": "what_if",
 }
 """The module of each command, which has a function of that name. The order is that of ``cerebro --help``."""
 

@@ -84,12 +84,15 @@ def budget_outlook(state: State, end: SearchEnd) -> BudgetOutlook | None:
         return BudgetOutlook(True, f"budget: {paid}it will hold{_at_end(state, budget, left)}{spare}")
     configs = len(by_config(state.configs.values())), end.num
     stopped = forecast.unfinished + len(_stopped(state))
+    finish = f"about {max(configs) - stopped} of {counted(max(configs), 'config')} will finish"
+    if forecast.needed <= forecast.forecast:
+        return BudgetOutlook(False, f"budget: {paid}it has stopped the others: {finish}")
     return BudgetOutlook(
         False,
-        f"budget: {paid}it will not hold: what is left takes {clock_text(needed)}, and {clock_text(left)} are "
-        f"left; about {max(configs) - stopped} of {counted(max(configs), 'config')} will finish, the others "
-        f"are stopped. It would hold {_remedy(state, plan, budget, left, needed)} (`cerebro plan {plan.run}` "
-        "simulates it); `concurrency` trains fewer at a time, `method: asha` stops bad ones early",
+        f"budget: {paid}it will not hold: what is left takes {clock_text(needed)}, and {clock_text(left)} "
+        f"are left; {finish}, the others are stopped. It would hold "
+        f"{_remedy(state, plan, budget, left, needed)} (`cerebro plan {plan.run}` simulates it); "
+        "`concurrency` trains fewer at a time, `method: asha` stops bad ones early",
     )
 
 

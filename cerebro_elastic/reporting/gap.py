@@ -22,10 +22,10 @@ So the gap is the share of time that waits, hops, profiles and lost attempts hav
 forecast is the makespan, and all seconds are measured.
 
 With the *end* of its search the forecast knows the configs that are still to come, if each is trained to its
-end, and the budget: a run ends with that, and the configs in ``SearchEnd`` order that fit in will finish.
+end, and the budget: a run ends with that, and only the configs that fit in finish.
 
-Both assume that the present nodes do the rest: no node joins or is lost, and the search stops no config but for
-its budget. The cost of a loss (the lost attempt, the wait for the lease) is in the gap. Where
+Both assume that the present nodes do the rest: no node joins or is lost, and the search stops no config but
+for its budget. The cost of a loss (the lost attempt, the wait for the lease) is in the gap. Where
 partitions have replicas, or are fetched on demand, the units that are left are spread over all nodes by their
 speeds, which makes the bound weaker. Units of a gang count for the node that leads. Evaluations that are left
 count in the forecast alone, spread over the nodes."""
@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cerebro_elastic.core.decisions.moment import used_nodes
@@ -78,11 +78,14 @@ class Gap:
 class SearchEnd:
     """Where the search of a run ends."""
 
-    budget: Budget = Budget()
+    budget: Budget = field(default_factory=Budget)
     num: int = 0
     """How many configs the search trains to their end, if it says so before it has created them all."""
     endless: bool = False
     """Whether it ends with its budget alone."""
+
+
+NO_END = SearchEnd()
 
 
 def search_end(recipe: Mapping[str, Any]) -> SearchEnd:
@@ -116,7 +119,7 @@ class _Left:
         return dict.fromkeys(self.nodes, sum(self.evaluations.values()) / max(1, len(self.nodes)))
 
 
-def gap(state: State, end: SearchEnd = SearchEnd()) -> Gap | None:
+def gap(state: State, end: SearchEnd = NO_END) -> Gap | None:
     """The gap of a run in this state; ``None`` before its first visit, and while its nodes do not have all
     partitions."""
     plan, usage = state.plan, state.usage
@@ -153,7 +156,11 @@ def _to_come(state: State, plan: Plan, left: _Left, end: SearchEnd) -> float:
     units = len(state.configs) * plan.epochs * plan.trained
     number = max(0, end.num - len(by_config(state.configs.values())))
     seconds = sum(all_unit_seconds(state, state.configs).values())
-    return number * seconds / len(state.configs) * units / len(state.configs) / len(left.nodes) if number else 0.0
+    return (
+        number * seconds / len(state.configs) * units / len(state.configs) / len(left.nodes)
+        if number
+        else 0.0
+    )
 
 
 def _within(known: Gap, state: State, plan: Plan, end: SearchEnd) -> Gap:

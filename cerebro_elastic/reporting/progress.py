@@ -18,7 +18,7 @@ from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.recipes import Objective
-from cerebro_elastic.reporting.gap import SearchEnd, gap
+from cerebro_elastic.reporting.gap import NO_END, SearchEnd, gap
 from cerebro_elastic.reporting.results import ConfigResult, ranked, results
 from cerebro_elastic.reporting.tables import (
     STYLES,
@@ -48,7 +48,7 @@ def progress_view(
     *,
     verbose: bool = False,
     notes: Sequence[str] = (),
-    end: SearchEnd = SearchEnd(),
+    end: SearchEnd = NO_END,
 ) -> RenderableType:
     """Nodes with their units, configs with their progress, and the time that is left.
 
@@ -219,7 +219,7 @@ def summary_line(
     elapsed: float | None,
     *,
     verbose: bool = False,
-    end: SearchEnd = SearchEnd(),
+    end: SearchEnd = NO_END,
 ) -> str:
     """A line with the units done and the time that the rest will take. ``verbose`` adds the optimality gap,
     and an ``objective`` adds the best config so far."""
@@ -275,7 +275,7 @@ def _phase(state: State, config: Config) -> str:
     return "waiting" if attempt is None or state.is_queued(attempt) else "in training"
 
 
-def seconds_left(state: State, end: SearchEnd = SearchEnd()) -> float | None:
+def seconds_left(state: State, end: SearchEnd = NO_END) -> float | None:
     """Seconds from the last visit's end to the end of the run, by the forecast of ``gap``: whatever shows
     when a run ends shows the same. ``None`` without a forecast, and while a unit stands still."""
     forecast = gap(state, end)

@@ -11,8 +11,8 @@ from cerebro_elastic.core.model.units import CheckpointRef, Strategy
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.recipes import Data, Recipe
 from cerebro_elastic.recipes.parallelism import AUTO, installed, nodes_of, ranks_of, section_type
-from cerebro_elastic.registry import load
 from cerebro_elastic.recipes.search import SampledSearch
+from cerebro_elastic.registry import load
 from cerebro_elastic.search.members import MemberSearch
 from cerebro_elastic.system.version import __version__
 

@@ -25,7 +25,7 @@ from cerebro_elastic.core.model.events import (
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.budget import budget_outlook, first_text
-from cerebro_elastic.reporting.gap import SearchEnd
+from cerebro_elastic.reporting.gap import NO_END, SearchEnd
 from cerebro_elastic.reporting.progress import lacking, leading, progress_view, summary_line
 from cerebro_elastic.reporting.tables import brief
 from cerebro_elastic.reporting.terminal import terminal
@@ -69,7 +69,7 @@ class TerminalView:
         *,
         moving: bool = True,
         verbose: bool = False,
-        end: SearchEnd = SearchEnd(),
+        end: SearchEnd = NO_END,
         conclude: Callable[[RunResult], None] | None = None,
     ) -> None:
         console = console or terminal()

@@ -214,9 +214,7 @@ def test_it_is_said_whether_a_budget_will_hold_and_what_to_change() -> None:
     cheap = outlook(cost=4000, price_per_node_hour=3600)
     assert cheap.holds
     assert "at the end" in cheap.text
-    ended = budget_outlook(
-        RunView(events).state, SearchEnd(Budget(cost=4000, price_per_node_hour=3600))
-    )
+    ended = budget_outlook(RunView(events).state, SearchEnd(Budget(cost=4000, price_per_node_hour=3600)))
     assert ended is not None
     assert ended.text.endswith("paid, it has held")
     thousands = outlook(cost=90_000, price_per_node_hour=360_000)
