@@ -40,7 +40,9 @@ def test_the_forecast_for_people_and_as_json(planned: Cerebro, monkeypatch: pyte
 
     forecasts: list[Any] = []
     forecast = module.plan
-    monkeypatch.setattr(module, "plan", lambda *a, **k: (forecasts.append(forecast(*a, **k)), forecasts[0])[1])
+    monkeypatch.setattr(
+        module, "plan", lambda *a, **k: (forecasts.append(forecast(*a, **k)), forecasts[0])[1]
+    )
     said = planned("--nodes", "1,2,8", "--price", "2")
     assert said.code == 0, said.err
     assert "trying 4 of 4 configs on this machine" in said.err
