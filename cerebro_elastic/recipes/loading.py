@@ -66,7 +66,8 @@ def load_recipe(
         checked = Recipe.model_validate(values)
     except ValidationError as exc:
         raise RecipeError("\n".join(_lines(exc, source))) from exc
-    return checked.placed(folder, source, why)
+    chosen_before = recipe.partitions_text if isinstance(recipe, Recipe) else ""
+    return checked.placed(folder, source, why or chosen_before)
 
 
 def _completed(values: Mapping[str, Any], root: Path) -> Mapping[str, Any]:

@@ -64,7 +64,7 @@ def _choose(values: Mapping[str, Any], data: Mapping[str, Any], root: Path) -> t
 
 
 def _idles(units: float, nodes: int) -> bool:
-    """Whether nodes that train so many units of one length have too little to do at the end."""
+    """Whether nodes are idle too long at the end of this number of units of one length."""
     return units < inf and ceil(units / nodes) * nodes > (1 + _IDLE) * units
 
 

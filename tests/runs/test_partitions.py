@@ -22,7 +22,8 @@ def chosen(root: Path, data: dict[str, Any], **more: Any) -> tuple[int, int, str
     }
     recipe = load_recipe(values, root=root)
     assert load_recipe(recipe.resolved(), root=root) == recipe, "the record has the number"
-    return recipe.data.partitions, recipe.replicas, recipe.partitions_text
+    again = load_recipe(recipe, seed=1)  # as a run does that was given a recipe
+    return recipe.data.partitions, recipe.replicas, again.partitions_text
 
 
 THREE = {"space": {"lr": [0.1, 0.2, 0.3]}}
