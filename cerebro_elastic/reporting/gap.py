@@ -176,9 +176,12 @@ def _within(known: Gap, state: State, plan: Plan, end: SearchEnd) -> Gap:
     if ends >= known.needed and not end.endless:
         return known
     proposed = len(by_config(state.configs.values()))
-    stopped = len(context.live) - len(finishing(end.budget, context)) + max(0, end.num - proposed)
     forecast = max(state.usage.elapsed, ends if ends < math.inf else known.needed)
-    return replace(known, forecast=forecast, unfinished=stopped)
+    over, left = known.needed - forecast, known.needed - state.usage.elapsed
+    # Of the first units the search knows no seconds that it would decide by.
+    least = math.ceil(len(context.live) * over / left) if over > 0 else 0
+    stopped = max(least, len(context.live) - len(finishing(end.budget, context)))
+    return replace(known, forecast=forecast, unfinished=stopped + max(0, end.num - proposed))
 
 
 def _left(state: State, plan: Plan) -> _Left | None:
