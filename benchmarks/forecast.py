@@ -5,7 +5,8 @@
 Runs the recipe live, so many times, and prints for each run its seconds (from the first visit's begin to
 the last one's end) and the ratio of the forecast to them: *fed* with what was measured in that very run,
 *ahead* with what was measured in the run before it, *planned* with what `cerebro plan` measures just before,
-and *at 1/4, 1/2, 3/4* what `cerebro what-if` forecasts from the record as it was at these shares of its time.
+and *at 1/4, 1/2, 3/4* what `cerebro plan RUN` forecasts from the record as it was at these shares of its
+time.
 All but the first hold only on a machine that does nothing else meanwhile (`uptime` near 0): whatever else
 runs changes what units take. Take a recipe whose units last a second or more.
 """
@@ -22,8 +23,8 @@ from cerebro_elastic.core.model.events import UnitCommitted
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.runs.forecast.plan import plan
+from cerebro_elastic.runs.forecast.rest import AS_IT_IS, RestOfRun
 from cerebro_elastic.runs.forecast.simulate import simulate
-from cerebro_elastic.runs.forecast.what_if import AS_IT_IS, Forecaster
 
 HERE = Path(__file__).parent
 
@@ -34,7 +35,7 @@ def at_share(live: RunResult, share: float) -> float:
     began, ended = live.view.state.usage.began or 0.0, max(ends)
     now = began + share * (ended - began)
     later = (n for n, e in enumerate(live.events) if isinstance(e, UnitCommitted) and e.visit.ended > now)
-    outlook = Forecaster(live.events[: next(later)], live.recipe, now).answer(AS_IT_IS, None).as_it_is
+    outlook = RestOfRun(live.events[: next(later)], live.recipe, now).outlook(AS_IT_IS)
     return ((outlook.ends or float("inf")) - began) / (ended - began)
 
 

@@ -1,11 +1,11 @@
-"""Does a run whose nodes come and go by the plans of ``cerebro what-if --prices`` meet its deadline, and what
+"""Does a run whose nodes come and go by the plans of ``cerebro plan --prices`` meet its deadline, and what
 does it cost? Simulated: nothing is trained.
 
     python benchmarks/spot_prices.py [--runs 100] [--deadline 8 24] [--seed 0]
 
 Each run has 8 configs of 3 epochs over 4 partitions, units that differ by config and by chance (a log-normal
 factor of sigma 0.2), nodes that are ready after two minutes, and at most 4 nodes. It begins on one node. Once
-an hour a plan is made anew from the run's record, as ``cerebro what-if`` makes it, and followed for an hour.
+an hour a plan is made anew from the run's record, as ``cerebro plan`` makes it, and followed for an hour.
 Prices change every hour: around a third of the price on demand, with a daily cycle, noise that lasts for
 hours, and spikes above the price on demand. Two kinds of plans are compared:
 
@@ -30,10 +30,11 @@ from statistics import fmean
 
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.runs.forecast.live import answer
 from cerebro_elastic.runs.forecast.prices import PriceTrace
+from cerebro_elastic.runs.forecast.rest import AS_IT_IS, Rest, RestOfRun
 from cerebro_elastic.runs.forecast.simulate import toy_curves
 from cerebro_elastic.runs.forecast.spot import NodeCount, cost_of, least_cost
-from cerebro_elastic.runs.forecast.what_if import AS_IT_IS, Forecaster, Rest
 from cerebro_elastic.runs.from_recipe import make_search, plan_of
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.simulation import Times, UnitSizes
@@ -134,7 +135,7 @@ def one(seed: int, hours: int, *, known: bool) -> tuple[bool, float, float]:
         if now < deadline:
             # The recipe has no budget: what a node costs on demand is in the trace.
             capped = PriceTrace(trace.times, [min(price, ON_DEMAND) for price in trace.prices])
-            plan = Forecaster(run.events, of, now, capped).answer(AS_IT_IS, deadline).plan
+            plan = answer(RestOfRun(run.events, of, now, capped), AS_IT_IS, deadline).plan
         counts = [NodeCount(now, NODES, 0.0)] if plan is None else plan.counts
         for each in counts:
             if each.begins < now + HOUR:

@@ -41,8 +41,6 @@ _MODULES = {
     "ray": "start",
     "mcp": "serve",
     "doctor": "status",
-    "simulate": "simulate",
-    "what-if": "what_if",
 }
 """The module of each command, which has a function of that name. The order is that of ``cerebro --help``."""
 

@@ -101,10 +101,6 @@ ReuseFrom = Annotated[
     str | None, typer.Option(metavar="RUN", help="Take over what this earlier run has trained, or fail.")
 ]
 Grace = Annotated[float, typer.Option(min=0, help="Seconds that nodes have to leave when they are stopped.")]
-NO_CACHE_LIMIT = (
-    "A forecast takes caches as large as needed: with `node.cache_bytes` a host may read a partition again, "
-    "which takes longer."
-)
 SubmittedBy = Annotated[
     str | None,
     typer.Option(

@@ -13,7 +13,7 @@ from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.budget import BudgetOutlook, ended_early
-from cerebro_elastic.reporting.gap import gap
+from cerebro_elastic.reporting.gap import NO_END, SearchEnd, gap
 from cerebro_elastic.reporting.progress import best_so_far
 from cerebro_elastic.reporting.results import not_compared, results
 from cerebro_elastic.reporting.tables import (
@@ -46,6 +46,7 @@ def state_json(
     live: bool,
     head: RecordHead | None = None,
     budget: BudgetOutlook | None = None,
+    end: SearchEnd = NO_END,
 ) -> StatusJson:
     """A run's state for machines."""
     bests = best_so_far(results(state, {}, objective), objective)
@@ -65,7 +66,7 @@ def state_json(
         "quarantined": dict(state.quarantined),
         "resources": {n: u.resources for n, u in state.usage.nodes.items() if n in state.nodes},
         "configs": {name: _config_json(c, bests.get(c.seen_as)) for name, c in state.configs.items()},
-        "gap": gap(state),
+        "gap": gap(state, end),
         "budget": budget,
         "waits": waits(state, state.plan) if state.plan else {},
     }

@@ -1,32 +1,41 @@
-"""``cerebro plan``: the time, cost and memory of a recipe's run before it starts."""
+"""``cerebro plan``: when does a run end, and what does it cost?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from cerebro_elastic.cli.options import NO_CACHE_LIMIT, Epochs, Home, Json, RecipeFile, echo_json, overrides
-from cerebro_elastic.cli.shapes import MeasuredJson, OptionJson, PlanJson, PlannedJson
-from cerebro_elastic.core.model.units import Strategy
-from cerebro_elastic.errors import RecipeError
-from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.reporting.tables import brief, bytes_text, clock_text
-from cerebro_elastic.reporting.terminal import plain_table, terminal
-from cerebro_elastic.runs.forecast.plan import RunForecast, data_share
-from cerebro_elastic.runs.forecast.plan import plan as forecast
-from cerebro_elastic.runs.forecast.plan_candidates import Option, PlanCandidate
-from cerebro_elastic.system.words import counted
-from cerebro_elastic.training.unit_runner import StrategyCost
+from cerebro_elastic.cli.options import (
+    Epochs,
+    Etcd,
+    Home,
+    Json,
+    config_ids,
+    echo_json,
+    overrides,
+    run_ids,
+    store_of,
+)
+from cerebro_elastic.errors import RecipeError, RunError
+
+if TYPE_CHECKING:
+    from cerebro_elastic.simulation import Times
 
 
 def plan(
-    recipe: RecipeFile,
+    what: Annotated[
+        str, typer.Argument(metavar="RECIPE|RUN", help="A recipe, or a live run.", autocompletion=run_ids)
+    ],
     nodes: Annotated[
-        str | None, typer.Option(help="Numbers of nodes to compare.", show_default="1,2,4,8 and the recipe's")
+        str | None,
+        typer.Option(
+            help="Numbers of nodes to compare; of a live run `+2`: how many join.",
+            show_default="1,2,4,8 and the recipe's",
+        ),
     ] = None,
     partitions: Annotated[
         str | None,
@@ -38,34 +47,195 @@ def plan(
     price: Annotated[
         float | None, typer.Option(min=0, help="The price of a node for an hour, in any currency.")
     ] = None,
+    toy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SECONDS", help="Units take this long: a number, or a JSON file by config and node."
+        ),
+    ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="RUN", help="Units take what they took in this run, and log the same."
+        ),
+    ] = None,
+    noise: Annotated[
+        float, typer.Option(min=0, max=3, help="Spread of the toy's seconds (sigma of a log-normal).")
+    ] = 0.0,
+    faults: Annotated[
+        Path | None, typer.Option(help="A file with lines like `kill node-1 at 30 for 10`, for a toy.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="A toy's seed, instead of the recipe's.")] = None,
+    report: Annotated[str | None, typer.Option(help="Write a toy's report page: a file or URL.")] = None,
+    lose: Annotated[
+        list[str] | None, typer.Option(metavar="NODE", help="A node that the live run loses; also several.")
+    ] = None,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CONFIG",
+            help="A config of the live run that is stopped; also several.",
+            autocompletion=config_ids,
+        ),
+    ] = None,
+    deadline: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="Does the live run meet it? 2h30m, or a date, T, and a time."),
+    ] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Prices of spot machines (CSV: time,price): when shall nodes join and leave?",
+        ),
+    ] = None,
     home: Home = None,
+    etcd: Etcd = None,
     as_json: Json = False,
 ) -> None:
-    """Forecast a run's time, cost, memory and traffic, and find the best numbers of nodes and partitions.
+    """Forecast when a run ends and what it costs.
 
-    The command trains a few batches here by each parallelism of the recipe, and simulates the rest.
+    Of a recipe the command trains a few batches here by each parallelism, simulates the rest, and finds the
+    best numbers of nodes and partitions. With --toy or --from it trains nothing: seconds are those given, or
+    those of a recorded run.
+
+    Of a live run it simulates the rest from its present state: as it is, and if nodes are lost or join, or
+    configs are stopped. If a deadline is missed, the answer has how many more nodes, or which fewer configs,
+    meet it. With prices it has when nodes join and leave, so that the run costs least. Nothing is changed.
 
     Example: cerebro plan recipes/digits.yaml --nodes 1,2,4 --price 2.50
+
+    Example: cerebro plan recipes/digits.yaml --toy 12 --noise 0.2 --nodes 4
+
+    Example: cerebro plan digits --lose digits-node-1 --nodes +2 --deadline 2h
     """
-    checked = load_recipe(recipe, **overrides(epochs=epochs))
-    console = terminal(stderr=True)
-    forecasts = forecast(
+    of_recipe: dict[str, object] = {"--partitions": partitions, "--price": price}
+    of_toy: dict[str, object] = {
+        "--noise": noise or None,
+        "--faults": faults,
+        "--seed": seed,
+        "--report": report,
+    }
+    of_run: dict[str, object] = {
+        "--lose": lose,
+        "--stop": stop,
+        "--deadline": deadline,
+        "--prices": prices,
+        "--etcd": etcd,
+    }
+    is_toy: dict[str, object] = {"--toy": toy, "--from": like}
+    if not (Path(what).is_file() or what.endswith((".yaml", ".yml"))):
+        _only("a live run", of_recipe | of_toy | is_toy | {"--epochs": epochs})
+        _live(what, home, etcd, _joining(nodes), lose or [], stop or [], deadline, prices, as_json)
+    elif toy is not None or like is not None:
+        _only("a toy", of_recipe | of_run)
+        changed = overrides(nodes=nodes, epochs=epochs, seed=seed)
+        _toy(what, changed, _times(toy), like, noise, faults, report, home, as_json)
+    else:
+        _only("a recipe without --toy or --from", of_toy | of_run)
+        numbers = _numbers(nodes, "--nodes"), _numbers(partitions, "--partitions")
+        _measured(what, numbers, epochs, price, home, as_json)
+
+
+def _only(what: str, others: Mapping[str, object]) -> None:
+    """Refuse options that say nothing of this."""
+    if given := [name for name, value in others.items() if value]:
+        raise RecipeError(
+            f"{', '.join(given)} would do nothing for {what}: leave it out (cerebro plan --help)"
+        )
+
+
+def _measured(
+    recipe: str,
+    numbers: tuple[list[int], list[int]],
+    epochs: int | None,
+    price: float | None,
+    home: str | None,
+    as_json: bool,
+) -> None:
+    from cerebro_elastic.cli.plan_views import planned_json, show_planned
+    from cerebro_elastic.recipes import load_recipe
+    from cerebro_elastic.reporting.terminal import terminal
+    from cerebro_elastic.runs.forecast.plan import plan as forecast
+
+    checked, console = load_recipe(recipe, **overrides(epochs=epochs)), terminal(stderr=True)
+    found = forecast(
         checked,
-        nodes=_numbers(nodes, "--nodes"),
-        partitions=_numbers(partitions, "--partitions"),
+        nodes=numbers[0],
+        partitions=numbers[1],
         home=home,
         say=lambda text: console.print(text, soft_wrap=True, style="dim"),
     )
     if as_json:
-        echo_json(_json(forecasts, price))
+        _print_json(measured=planned_json(found, price))
     else:
-        _show(terminal(), checked, forecasts, price)
+        show_planned(terminal(), checked, found, price)
 
 
-_WAITS = 0.05
-"""From which share of a unit's time on it is said that it waits for data."""
-_WORTH_SAYING = 0.005
-"""A smaller cost of even progress is noise."""
+def _toy(
+    recipe: str,
+    changed: Mapping[str, Any],
+    times: Times | None,
+    like: str | None,
+    noise: float,
+    faults: Path | None,
+    report: str | None,
+    home: str | None,
+    as_json: bool,
+) -> None:
+    from cerebro_elastic.cli.plan_views import show_simulated, simulated_json
+    from cerebro_elastic.recipes import load_recipe
+    from cerebro_elastic.reporting.tables import clock_text
+    from cerebro_elastic.runs.forecast.simulate import simulate
+    from cerebro_elastic.runs.results.report import write_page
+
+    checked = load_recipe(recipe, **changed)
+    result = simulate(
+        checked,
+        seconds=times,
+        like=like,
+        noise=noise,
+        faults=_text(faults),
+        start_time=time.time() if report else 0.0,
+        home=home,
+    )
+    if report is not None:
+        write_page(result.spec, result.simulation.events, report)
+    if as_json:
+        _print_json(simulated=simulated_json(result))
+    else:
+        show_simulated(checked, result, report)
+    if result.simulation.state.outcome is None:
+        raise RunError(
+            f"the run stands still after {clock_text(result.simulation.seconds)}: no node is left that could "
+            "do a unit, and none comes; give it nodes that come back (`kill NODE at 30 for 10`, `join`)"
+        )
+
+
+def _live(
+    run: str,
+    home: str | None,
+    etcd: str | None,
+    add: int,
+    lose: list[str],
+    stop: list[str],
+    deadline: str | None,
+    prices: Path | None,
+    as_json: bool,
+) -> None:
+    from cerebro_elastic.cli.plan_views import show_live
+    from cerebro_elastic.runs.run import Run
+
+    opened = Run.open(run, home=home, store=store_of(etcd))
+    answer = opened.plan(lose=lose, add=add, stop=stop, deadline=deadline, prices=prices)
+    if as_json:
+        _print_json(live=answer)
+    else:
+        show_live(answer)
+
+
+def _print_json(**part: object) -> None:
+    echo_json({"measured": None, "simulated": None, "live": None, **part})
 
 
 def _numbers(text: str | None, option: str) -> list[int]:
@@ -76,154 +246,40 @@ def _numbers(text: str | None, option: str) -> list[int]:
     return [int(number) for number in numbers]
 
 
-def _show(console: Console, recipe: Recipe, forecasts: RunForecast, price: float | None) -> None:
-    def say(text: str) -> None:
-        console.print(text, soft_wrap=True)
+def _joining(text: str | None) -> int:
+    """``+2``."""
+    if text is None:
+        return 0
+    if not (text.startswith("+") and text[1:].isdecimal()):
+        raise RunError(f"--nodes is {text!r}: of a live run give how many join, like +2, or --lose NODE")
+    return int(text)
 
-    size = forecasts.measurement.bytes
-    shown_size = "they stay in your dataset" if size is None else bytes_text(size)
-    profiled = {profile.config for profile in forecasts.measurement.profiles}
-    say(
-        f"{recipe.name}: {counted(forecasts.configs, 'config')}, up to {counted(recipe.epochs, 'epoch')} of "
-        f"{counted(forecasts.measurement.rows, 'row')} ({shown_size}); "
-        f"{len(profiled)} profiled here, about a second each\n"
-    )
-    console.print(_options_table(forecasts, price))
-    memory = ", ".join(f"{strategy} {bytes_text(most)}" for strategy, most in forecasts.memory.items())
-    share = data_share(recipe, [p for p in forecasts.measurement.profiles if p.refusal is None])
-    if share >= _WAITS:
-        say(
-            f"\nData: a unit waits for batches in {share:.0%} of its time where it is the first to need "
-            "them; the other configs on its host take those that it has made."
+
+def _times(seconds: str | None) -> Times | None:
+    from cerebro_elastic.scheduling.openshop.checks import LARGEST
+    from cerebro_elastic.simulation import Times, read_times
+
+    if seconds is None:
+        return None
+    try:
+        number = float(seconds)
+    except ValueError:
+        return read_times(Path(seconds))
+    if not 0 < number <= LARGEST:
+        raise RecipeError(
+            f"--toy is {seconds}: a unit takes a number above 0, at most {LARGEST:g}, or what a JSON "
+            "file says"
         )
-    say(f"\nMemory of a rank, on top of what its process has anyway: {memory}")
-    if forecasts.left_out:
-        say("\nLeft out (docs/how-to/forecast.md says by which rules):")
-        for line in _left_out(forecasts):
-            say(line)
-    if forecasts.communication:
-        say(f"\nBytes over the network (Table 2 of the Cerebro paper), for {forecasts.best.candidate}:")
-        console.print(_communication_table(forecasts))
-        if size is None:
-            say(
-                "Methods that copy the data are left out, and so is what the nodes read: the rows stay in "
-                "your dataset, and how many bytes they have is not known."
-            )
-    else:
-        say("\nBytes over the network are not known: the task cannot be left in the middle of a unit.")
-    if forecasts.stopped:
-        say(
-            f"\nThe search stopped {counted(forecasts.stopped, 'config')} by made-up curves: how many it "
-            "will stop, and so how long the run takes, is a guess."
-        )
-    if forecasts.evenness > _WORTH_SAYING:
-        say(
-            f"\nKeeping configs within an epoch of each other would cost {forecasts.evenness:.1%} of the "
-            "time: they are kept so only where it costs nothing, or with `progress: even`."
-        )
-    if recipe.node.cache_bytes is not None:
-        say(f"\n{NO_CACHE_LIMIT}")
-    say(f"\nBest in time times cost: {_as_recipe(recipe, forecasts.best.candidate)}")
+    return Times(usual=number)
 
 
-def _options_table(forecasts: RunForecast, price: float | None) -> Table:
-    sizes, cost = ("nodes", "parts"), () if price is None else ("cost",)
-    numbers = ("makespan", "node h", *cost, "gap", "idle")
-    columns = (*sizes, "parallelism", *numbers, "")
-    table = plain_table(*columns, right=sizes + numbers, fixed=columns)
-    cheapest = min(forecasts.options, key=lambda option: option.hours)
-    marks = {cheapest.candidate: "cheapest", forecasts.options[0].candidate: "fastest"}
-    marks[forecasts.best.candidate] = "best"
-    for option in forecasts.options:
-        table.add_row(
-            str(option.candidate.nodes),
-            str(option.candidate.partitions),
-            str(option.candidate.strategy),
-            clock_text(option.seconds) if option.seconds >= 60 else f"{option.seconds:.1f} s",
-            f"{option.hours:.3g}",
-            *([] if price is None else [f"{price * option.hours:.3g}"]),
-            f"{option.gap:.0%}",
-            f"{option.idle:.0%}",
-            marks.get(option.candidate, ""),
-        )
-    return table
-
-
-def _left_out(forecasts: RunForecast) -> Iterator[str]:
-    """A line for each reason."""
-    reasons: dict[str, list[PlanCandidate]] = {}
-    for candidate, why in forecasts.left_out.items():
-        reasons.setdefault(why, []).append(candidate)
-    for why, candidates in reasons.items():
-        more = f" and {len(candidates) - 1} more" if len(candidates) > 1 else ""
-        yield f"  {candidates[0]}{more}: {brief(why, 300)}"
-
-
-def _communication_table(forecasts: RunForecast) -> Table:
-    columns = ("  trained by", "formula", "bytes", "ratio")
-    table = plain_table(*columns, right=("bytes", "ratio"), fixed=columns)
-    own = forecasts.communication[0].bytes
-    for cost in forecasts.communication:
-        table.add_row(f"  {cost.name}", cost.formula, bytes_text(cost.bytes), f"{cost.bytes / own:.3g}")
-    return table
-
-
-def _as_recipe(recipe: Recipe, candidate: PlanCandidate) -> str:
-    """The lines for the recipe."""
-    keys = [f"nodes: {candidate.nodes}"]
-    if recipe.data.url is None:
-        keys.append(f"data: {{partitions: {candidate.partitions}}}")
-    if candidate.strategy != Strategy():
-        keys.append(f"parallelism: [{candidate.strategy.parallelism}] ({candidate.strategy})")
-    return ", ".join(keys)
-
-
-def _json(forecasts: RunForecast, price: float | None) -> PlanJson:
-    return {
-        "configs": forecasts.configs,
-        "rows": forecasts.measurement.rows,
-        "bytes": forecasts.measurement.bytes,
-        "options": [_option(forecasts, option, price) for option in forecasts.options],
-        "best": _option(forecasts, forecasts.best, price),
-        "left_out": [{**_candidate(candidate), "why": why} for candidate, why in forecasts.left_out.items()],
-        "profiles": [_profile(profile) for profile in forecasts.measurement.profiles],
-        "evenness": forecasts.evenness,
-        "traffic": {cost.name: cost.bytes for cost in forecasts.communication},
-    }
-
-
-def _profile(profile: StrategyCost) -> MeasuredJson:
-    return {
-        "config": profile.config,
-        "strategy": str(profile.strategy),
-        "beside": profile.concurrent_units,
-        "batch": profile.batch_seconds,
-        "data": profile.data_seconds,
-        "fixed": profile.fixed_seconds,
-        "hop": profile.hop_seconds,
-        "saving": profile.save_seconds,
-        "bytes": profile.peak_bytes,
-        "state": profile.state_bytes,
-        "refusal": profile.refusal,
-    }
-
-
-def _option(forecasts: RunForecast, option: Option, price: float | None) -> OptionJson:
-    return {
-        **_candidate(option.candidate),
-        "seconds": option.seconds,
-        "node_hours": option.hours,
-        "cost": None if price is None else price * option.hours,
-        "gap": option.gap,
-        "idle": option.idle,
-        "memory": forecasts.memory[option.candidate.strategy],
-    }
-
-
-def _candidate(candidate: PlanCandidate) -> PlannedJson:
-    return {
-        "nodes": candidate.nodes,
-        "partitions": candidate.partitions,
-        "strategy": str(candidate.strategy),
-        "ranks": candidate.strategy.ranks,
-    }
+def _text(path: Path | None) -> str:
+    if path is None:
+        return ""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as exc:
+        raise RecipeError(
+            f"the faults cannot be read: {exc}: --faults names a file of sentences, one on each line, such "
+            "as `kill node-1 at 30 for 10` (docs/how-to/forecast.md)"
+        ) from exc

@@ -22,7 +22,7 @@ from cerebro_elastic.reporting.profiles import ProfileRow
 from cerebro_elastic.runs.catalog import RunSummary
 from cerebro_elastic.runs.comparison import Comparison
 from cerebro_elastic.runs.exactness.outcome import CheckedConfig
-from cerebro_elastic.runs.forecast.spot import SpotPlan
+from cerebro_elastic.runs.forecast.live import LiveForecast
 from cerebro_elastic.runs.removal import Pruning
 from cerebro_elastic.runs.results.importances import Importances
 from cerebro_elastic.runs.reusable import Explanation
@@ -247,7 +247,7 @@ class CheckJson(TypedDict):
     """Why the recipe cannot be trained."""
 
 
-class SimulateJson(TypedDict):
+class SimulatedJson(TypedDict):
     """A simulated run."""
 
     run: str
@@ -317,8 +317,8 @@ class MeasuredJson(TypedDict):
     refusal: str | None
 
 
-class PlanJson(TypedDict):
-    """A forecast."""
+class PlannedRecipeJson(TypedDict):
+    """The forecast of a recipe."""
 
     configs: int
     rows: int
@@ -329,54 +329,19 @@ class PlanJson(TypedDict):
     """The option that is best in time times cost."""
     left_out: list[LeftOutJson]
     profiles: list[MeasuredJson]
-    evenness: float
-    """What it would cost to keep configs within an epoch of each other, as a share of the time."""
     traffic: Mapping[str, float]
     """Bytes over the network by method."""
 
 
-class OutlookJson(TypedDict):
-    """What becomes of a run, if something happens to it at once."""
+class PlanJson(TypedDict):
+    """A forecast: one of the three, the others are `null`."""
 
-    lose: list[str]
-    """The nodes that are lost."""
-    add: int
-    """How many nodes join."""
-    stop: list[str]
-    """The configs that are stopped."""
-    ends: float | None
-    """When it ends, in seconds since 1970; `null`: no node is left that could go on."""
-    nodes: int
-    """The nodes that train."""
-    node_hours: float | None
-    """What they cost from now on; `null` if it never ends."""
-    cost: float | None
-    """The same in money; `null` if no price is known."""
-    units: int
-    """The units that are still trained."""
-    finished: int
-    """The configs that have trained to their end by then."""
-
-
-class WhatIfJson(TypedDict):
-    """What would become of a run."""
-
-    run: str
-    now: float
-    """Seconds since 1970."""
-    deadline: float | None
-    """Seconds since 1970."""
-    holds: bool | None
-    """Whether the run ends by the deadline, with the change; `null` without one."""
-    as_it_is: OutlookJson
-    changed: OutlookJson | None
-    """With the change; `null` if none was asked about."""
-    remedies: list[OutlookJson]
-    """With what else a deadline would hold that is missed."""
-    plan: SpotPlan | None
-    """With `--prices`: when to have how many nodes; `null` without, and if the deadline cannot be met."""
-    exceeds: list[str]
-    """What the plan takes more than the recipe's budget leaves."""
+    measured: PlannedRecipeJson | None
+    """Of a recipe, with what was measured here."""
+    simulated: SimulatedJson | None
+    """With `--toy` or `--from`."""
+    live: LiveForecast | None
+    """Of a live run."""
 
 
 SHAPES: Mapping[str, Any] = {
@@ -400,8 +365,6 @@ SHAPES: Mapping[str, Any] = {
     "export": ExportJson,
     "check": CheckJson,
     "plan": PlanJson,
-    "simulate": SimulateJson,
-    "what-if": WhatIfJson,
     "doctor": DoctorJson,
 }
 """By command, and option if that decides: what it prints with ``--json``."""

@@ -108,6 +108,7 @@ def run(
     check_named(checked)  # before the imports, which take a while
     with ended_by_ctrl_c(_STOPPED, grace), SharedImports() as imports:  # they continue beside our own below
         from cerebro_elastic.cli.output import conclude, show_outcome
+        from cerebro_elastic.reporting.gap import search_end
         from cerebro_elastic.reporting.terminal import terminal
         from cerebro_elastic.runs.start.launch import Launch
         from cerebro_elastic.runs.terminal_view import TerminalView
@@ -122,9 +123,9 @@ def run(
             agrees=agreement(yes),
             reuse=reuse_from or reuse,
         )
-        console, budget = terminal(stderr=as_json), launch.recipe.search.budget
+        console, end = terminal(stderr=as_json), search_end(launch.recipe.resolved())
         show = None if as_json else show_outcome
-        view = TerminalView(launch.recipe.objective, console, verbose=verbose, budget=budget, conclude=show)
+        view = TerminalView(launch.recipe.objective, console, verbose=verbose, end=end, conclude=show)
         with _page(launch.folder) if ui else nullcontext(), view:
             result = launch(view.watcher, imports)
     conclude(result, as_json=as_json, shown=view.concluded)
@@ -239,6 +240,7 @@ def host(
         watch(submitted_by)
         from cerebro_elastic.cli.output import conclude, show_outcome
         from cerebro_elastic.recipes import load_recipe
+        from cerebro_elastic.reporting.gap import search_end
         from cerebro_elastic.reporting.terminal import terminal
         from cerebro_elastic.runs.start.host import host as take_part
         from cerebro_elastic.runs.start.host import nodes_of_hosts
@@ -247,13 +249,13 @@ def host(
         machines = _range(hosts)
         size = None if machines is None else nodes_of_hosts(machines, nodes)  # its gangs may need as many
         checked = load_recipe(recipe, **overrides(nodes=size, epochs=epochs, checkpoints=checkpoints))
-        budget = checked.search.budget
+        end = search_end(checked.resolved())
         view = TerminalView(
             checked.objective,
             terminal(),
             moving=False,
             verbose=verbose,
-            budget=budget,
+            end=end,
             conclude=show_outcome,
         )
         with view:

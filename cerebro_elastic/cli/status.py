@@ -12,7 +12,8 @@ from cerebro_elastic.cli.options import Etcd, Home, Json, Verbose, echo, echo_js
 from cerebro_elastic.cli.output import head_text, state_json
 from cerebro_elastic.cli.shapes import DoctorJson, ProfileJson
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.reporting.budget import budget_of, budget_outlook
+from cerebro_elastic.reporting.budget import budget_outlook
+from cerebro_elastic.reporting.gap import search_end
 from cerebro_elastic.reporting.profiles import profile_rows, profiles_view
 from cerebro_elastic.reporting.progress import progress_view
 from cerebro_elastic.reporting.tables import brief
@@ -58,9 +59,10 @@ def status(
         return
     now = run.status()
     objective = run.spec.objective
-    outlook = budget_outlook(now.state, budget_of(run.spec.recipe))
+    end = search_end(run.spec.recipe)
+    outlook = budget_outlook(now.state, end)
     if as_json:
-        echo_json(state_json(run.id, now.state, objective, now.live, now.head, outlook))
+        echo_json(state_json(run.id, now.state, objective, now.live, now.head, outlook, end))
         return
     console = terminal()
     how = "live" if now.live else now.state.outcome or "not running; the same `cerebro run` continues it"
@@ -68,7 +70,7 @@ def status(
     console.print(f"run {run.id}: {how}{led}", soft_wrap=True)
     notes = [outlook.text] if outlook is not None else []
     lines = None if verbose else _LINES
-    console.print(progress_view(now.state, objective, None, lines, verbose=verbose, notes=notes))
+    console.print(progress_view(now.state, objective, None, lines, verbose=verbose, notes=notes, end=end))
     if now.head is not None:
         console.print(head_text(run.id, now.head), soft_wrap=True)
 

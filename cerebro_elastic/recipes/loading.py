@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from cerebro_elastic.errors import RecipeError, did_you_mean
 from cerebro_elastic.recipes.fields import Section
+from cerebro_elastic.recipes.partitions import with_partitions
 from cerebro_elastic.recipes.schema import Recipe, section_type, sections_with
 from cerebro_elastic.recipes.source import Source, read_yaml
 from cerebro_elastic.recipes.tasks import task_type
@@ -61,10 +62,12 @@ def load_recipe(
     source = source.override(overrides)
     source = replace(source, values=_completed(source.values, folder))
     try:
-        checked = Recipe.model_validate(source.values)
+        values, why = with_partitions(source.values, folder)
+        checked = Recipe.model_validate(values)
     except ValidationError as exc:
         raise RecipeError("\n".join(_lines(exc, source))) from exc
-    return checked.placed(folder, source)
+    chosen_before = recipe.partitions_text if isinstance(recipe, Recipe) else ""
+    return checked.placed(folder, source, why or chosen_before)
 
 
 def _completed(values: Mapping[str, Any], root: Path) -> Mapping[str, Any]:

@@ -266,6 +266,7 @@ class Recipe(Section):
         return value
 
     _root: Path = PrivateAttr(default_factory=Path.cwd)
+    _partitions: str = PrivateAttr("")
     _source: Source = PrivateAttr(default_factory=lambda: Source("recipe", {}))
 
     @property
@@ -277,10 +278,16 @@ class Recipe(Section):
         """A URL as it is; a path relative to the recipe's folder."""
         return (url if "://" in url else str(self.root / url)).rstrip("/")
 
-    def placed(self, root: Path, source: Source) -> Self:
-        """This recipe with its folder, and with the places of its values for messages."""
-        self._root, self._source = root.resolve(), source
+    def placed(self, root: Path, source: Source, partitions: str = "") -> Self:
+        """This recipe with its folder, with the places of its values for messages, and with the reason for
+        its number of ``partitions``."""
+        self._root, self._source, self._partitions = root.resolve(), source, partitions
         return self
+
+    @property
+    def partitions_text(self) -> str:
+        """The number of partitions that was chosen for ``auto``, and why; empty if the recipe gives one."""
+        return self._partitions
 
     @property
     def source(self) -> Source:

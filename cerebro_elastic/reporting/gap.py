@@ -1,4 +1,4 @@
-"""The optimality gap of a run, while it goes on and when it has ended.
+"""When will a run end? And its optimality gap, while it goes on and when it has ended.
 
     gap = forecast / bound - 1
 
@@ -21,18 +21,24 @@ they took.
 So the gap is the share of time that waits, hops, profiles and lost attempts have cost. At the end the
 forecast is the makespan, and all seconds are measured.
 
-Both assume that the present nodes do the rest: no node joins or is lost, and the search creates and stops no
-config. The cost of a loss (the lost attempt, the wait for the lease) is in the gap. Where
+With the *end* of its search the forecast knows the configs that are still to come, if each is trained to its
+end, and the budget: a run ends with that, and only the configs that fit in finish.
+
+Both assume that the present nodes do the rest: no node joins or is lost, and the search stops no config but
+for its budget. The cost of a loss (the lost attempt, the wait for the lease) is in the gap. Where
 partitions have replicas, or are fetched on demand, the units that are left are spread over all nodes by their
 speeds, which makes the bound weaker. Units of a gang count for the node that leads. Evaluations that are left
 count in the forecast alone, spread over the nodes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from cerebro_elastic.core.decisions.moment import used_nodes
+from cerebro_elastic.core.decisions.observing import observe
 from cerebro_elastic.core.history.estimates import (
     all_unit_seconds,
     begun_at,
@@ -40,12 +46,16 @@ from cerebro_elastic.core.history.estimates import (
     mean_epoch_seconds,
     speed_factors,
 )
+from cerebro_elastic.core.history.members import by_config
+from cerebro_elastic.core.history.progress import units_left
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import EpochSeconds, NodeUsage, State
+from cerebro_elastic.recipes.search import Budget, EndlessSearch, HyperbandSearch, SampledSearch, search_type
 from cerebro_elastic.scheduling.openshop.bounds import lower_bound
 from cerebro_elastic.scheduling.openshop.instances import instance
+from cerebro_elastic.search.budgets import budget_ends, finishing, units_within
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +63,40 @@ class Gap:
     """The optimality gap of a run. Times are seconds from the begin of its first visit."""
 
     forecast: float
-    """When the run will end."""
+    """When the run will end, by its budget or before."""
+    needed: float
+    """When it would end without a budget."""
     bound: float
     """The earliest time at which it could end."""
     share: float
     """The gap as a share of the bound: 0.1 if the run takes 10 % longer."""
+    unfinished: int = 0
+    """How many configs the budget will have stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchEnd:
+    """Where the search of a run ends."""
+
+    budget: Budget = field(default_factory=Budget)
+    num: int = 0
+    """How many configs the search trains to their end, if it says so before it has created them all."""
+    endless: bool = False
+    """Whether it ends with its budget alone."""
+
+
+NO_END = SearchEnd()
+
+
+def search_end(recipe: Mapping[str, Any]) -> SearchEnd:
+    """The end of the search of a resolved recipe."""
+    search = recipe.get("search", {})
+    kind, num = search_type(search.get("method", "grid")), search.get("num")
+    return SearchEnd(
+        Budget.model_validate(search.get("budget", {})),
+        num=num or 0 if kind is SampledSearch else 0,
+        endless=issubclass(kind, EndlessSearch) and kind is not HyperbandSearch and num is None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +119,7 @@ class _Left:
         return dict.fromkeys(self.nodes, sum(self.evaluations.values()) / max(1, len(self.nodes)))
 
 
-def gap(state: State) -> Gap | None:
+def gap(state: State, end: SearchEnd = NO_END) -> Gap | None:
     """The gap of a run in this state; ``None`` before its first visit, and while its nodes do not have all
     partitions."""
     plan, usage = state.plan, state.usage
@@ -95,7 +134,9 @@ def gap(state: State) -> Gap | None:
         *(busy.seconds for busy in [*usage.nodes.values(), *usage.configs.values()]),
         _end(left, _spent(usage.nodes), _spent(usage.configs), training),
     )
-    forecast = max(
+    if bound <= 0:
+        return None
+    present = max(
         bound,
         usage.elapsed,
         _end(
@@ -105,7 +146,42 @@ def gap(state: State) -> Gap | None:
             1.0,
         ),
     )
-    return Gap(forecast, bound, forecast / bound - 1) if bound > 0 else None
+    needed = present + _to_come(state, plan, left, end)
+    known = Gap(needed, needed, bound, present / bound - 1)
+    return known if state.outcome is not None else _within(known, state, plan, end)
+
+
+def _to_come(state: State, plan: Plan, left: _Left, end: SearchEnd) -> float:
+    """The seconds that the nodes take for configs that the search has still to create."""
+    units = len(state.configs) * plan.epochs * plan.trained
+    number = max(0, end.num - len(by_config(state.configs.values())))
+    seconds = sum(all_unit_seconds(state, state.configs).values())
+    return (
+        number * seconds / len(state.configs) * units / len(state.configs) / len(left.nodes)
+        if number
+        else 0.0
+    )
+
+
+def _within(known: Gap, state: State, plan: Plan, end: SearchEnd) -> Gap:
+    """The forecast within the budget."""
+    if not end.budget.ends:
+        return known
+    context, began = observe(state, plan), state.usage.began or 0.0
+    units = sum(units_left(config, plan) for config in state.configs.values())
+    affordable = units_within(end.budget, context)
+    ends = min(*budget_ends(end.budget, context).values(), math.inf) - began
+    if affordable < units:
+        ends = min(ends, state.usage.elapsed + (known.needed - state.usage.elapsed) * affordable / units)
+    if ends >= known.needed and not end.endless:
+        return known
+    proposed = len(by_config(state.configs.values()))
+    forecast = max(state.usage.elapsed, ends if ends < math.inf else known.needed)
+    over, left = known.needed - forecast, known.needed - state.usage.elapsed
+    # Of the first units the search knows no seconds that it would decide by.
+    least = math.ceil(len(context.live) * over / left) if over > 0 else 0
+    stopped = max(least, len(context.live) - len(finishing(end.budget, context)))
+    return replace(known, forecast=forecast, unfinished=stopped + max(0, end.num - proposed))
 
 
 def _left(state: State, plan: Plan) -> _Left | None:

@@ -18,7 +18,7 @@ from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.recipes import Objective
-from cerebro_elastic.reporting.gap import Gap, gap
+from cerebro_elastic.reporting.gap import NO_END, SearchEnd, gap
 from cerebro_elastic.reporting.results import ConfigResult, ranked, results
 from cerebro_elastic.reporting.tables import (
     STYLES,
@@ -48,6 +48,7 @@ def progress_view(
     *,
     verbose: bool = False,
     notes: Sequence[str] = (),
+    end: SearchEnd = NO_END,
 ) -> RenderableType:
     """Nodes with their units, configs with their progress, and the time that is left.
 
@@ -60,6 +61,7 @@ def progress_view(
         whence: By config: the node of its last unit, as far as it is known.
         verbose: Whether to show the optimality gap.
         notes: Further lines, such as what becomes of the budget.
+        end: Where the run's search ends.
     """
     if state.plan is None:
         return Text("waiting for the run to be opened")
@@ -91,7 +93,7 @@ def progress_view(
         *([f"all have {hparams_text(shared)}"] if shared else []),
         *(Text(line, "yellow", no_wrap=True, overflow="ellipsis") for line in lacks),
         "",
-        summary_line(state, objective, elapsed, verbose=verbose),
+        summary_line(state, objective, elapsed, verbose=verbose, end=end),
         *([f"data: {data_text(state.usage)}"] if state.usage.batches_shared or state.usage.differing else []),
         *notes,
     )
@@ -212,7 +214,12 @@ def leading(state: State, objective: Objective) -> tuple[str, float] | None:
 
 
 def summary_line(
-    state: State, objective: Objective | None, elapsed: float | None, *, verbose: bool = False
+    state: State,
+    objective: Objective | None,
+    elapsed: float | None,
+    *,
+    verbose: bool = False,
+    end: SearchEnd = NO_END,
 ) -> str:
     """A line with the units done and the time that the rest will take. ``verbose`` adds the optimality gap,
     and an ``objective`` adds the best config so far."""
@@ -224,7 +231,7 @@ def summary_line(
         parts.append(f"{clock_text(elapsed)} gone")
     if stalled := sorted(node.name for node in state.nodes.values() if node.stalled is not None):
         parts.append(f"{', '.join(stalled)} stalled")
-    eta = seconds_left(state)
+    eta = seconds_left(state, end)
     if eta is not None and done < total:
         parts.append(f"about {clock_text(eta)} to go")
     if verbose and (behind := gap(state)):
@@ -268,11 +275,10 @@ def _phase(state: State, config: Config) -> str:
     return "waiting" if attempt is None or state.is_queued(attempt) else "in training"
 
 
-def seconds_left(state: State, known: Gap | None = None) -> float | None:
+def seconds_left(state: State, end: SearchEnd = NO_END) -> float | None:
     """Seconds from the last visit's end to the end of the run, by the forecast of ``gap``: whatever shows
-    when a run ends shows the same. ``known`` is what ``gap`` has returned, if it was called already.
-    ``None`` without a forecast, and while a unit stands still."""
-    forecast = known or gap(state)
+    when a run ends shows the same. ``None`` without a forecast, and while a unit stands still."""
+    forecast = gap(state, end)
     if forecast is None or any(stands_still(state, attempt) for attempt in state.underway()):
         return None
     return forecast.forecast - state.usage.elapsed

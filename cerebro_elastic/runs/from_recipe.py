@@ -11,6 +11,7 @@ from cerebro_elastic.core.model.units import CheckpointRef, Strategy
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.recipes import Data, Recipe
 from cerebro_elastic.recipes.parallelism import AUTO, installed, nodes_of, ranks_of, section_type
+from cerebro_elastic.recipes.search import SampledSearch
 from cerebro_elastic.registry import load
 from cerebro_elastic.search.members import MemberSearch
 from cerebro_elastic.system.version import __version__
@@ -75,6 +76,7 @@ def plan_of(recipe: Recipe, run: str, partitions: int, validations: int) -> Plan
         progress=_progress(recipe),
         prefers_made=_makes_batches(recipe.data),
         begun_per_node=_begun_per_node(recipe),
+        finishes_first=_finishes_first(recipe),
     )
 
 
@@ -90,9 +92,18 @@ def _begun_per_node(recipe: Recipe) -> int:
         recipe.has_members
         or recipe.search.method not in ("grid", "random")
         or recipe.search.concurrency is not None
+        or _finishes_first(recipe)
     ):
         return 0
     return 0 if _makes_batches(recipe.data) or recipe.progress == "even" else BEGUN_PER_NODE
+
+
+def _finishes_first(recipe: Recipe) -> bool:
+    """Whether a budget goes to configs that will finish, where nobody says how many are to be live."""
+    search = recipe.search
+    trains_to_the_end = search.method in ("grid", "random") or isinstance(search, SampledSearch)
+    chosen = recipe.has_members or search.concurrency is not None or recipe.progress == "even"
+    return search.budget.ends and trains_to_the_end and not chosen
 
 
 def _makes_batches(data: Data) -> bool:

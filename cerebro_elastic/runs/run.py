@@ -19,7 +19,7 @@ from cerebro_elastic.system.words import one_line, option
 if TYPE_CHECKING:
     from cerebro_elastic.core.model.units import Measurement
     from cerebro_elastic.runs.callbacks import RunCallback
-    from cerebro_elastic.runs.forecast.what_if import WhatIf
+    from cerebro_elastic.runs.forecast.live import LiveForecast
     from cerebro_elastic.runs.removal import Kept, Pruning
     from cerebro_elastic.runs.results.export import ExportedConfig
     from cerebro_elastic.runs.terminal_view import Watcher
@@ -101,7 +101,7 @@ class Run(ControlledRun):
         left here. While the recipe is being checked, that takes until the check's end. A run that is live
         elsewhere is not touched."""
 
-    def what_if(
+    def plan(
         self,
         *,
         lose: Sequence[str] = (),
@@ -109,7 +109,7 @@ class Run(ControlledRun):
         stop: Sequence[str] = (),
         deadline: str | None = None,
         prices: str | Path | None = None,
-    ) -> WhatIf:
+    ) -> LiveForecast:
         """Forecast when the live run ends, as it is and if something happened to it now. Nothing is changed.
 
         The rest of the run is simulated from its present state, with the seconds that its units took.
@@ -128,14 +128,15 @@ class Run(ControlledRun):
                 the deadline is past.
 
         Example:
-            >>> Run.open("sweep").what_if(add=1)
+            >>> Run.open("sweep").plan(add=1)
             Traceback (most recent call last):
             cerebro_elastic.errors.RunError: run 'sweep' is ended: only a live one can be forecast; ...
         """
-        from cerebro_elastic.runs.forecast.what_if import Change, what_if
+        from cerebro_elastic.runs.forecast.live import forecast_live
+        from cerebro_elastic.runs.forecast.rest import Change
 
         change = Change(tuple(dict.fromkeys(lose)), add, tuple(dict.fromkeys(stop)))
-        return what_if(self, change, deadline, None if prices is None else Path(prices))
+        return forecast_live(self, change, deadline, None if prices is None else Path(prices))
 
     def extend(
         self,

@@ -24,8 +24,8 @@ from cerebro_elastic.core.model.events import (
 )
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.recipes import Objective
-from cerebro_elastic.recipes.search import Budget
 from cerebro_elastic.reporting.budget import budget_outlook, first_text
+from cerebro_elastic.reporting.gap import NO_END, SearchEnd
 from cerebro_elastic.reporting.progress import lacking, leading, progress_view, summary_line
 from cerebro_elastic.reporting.tables import brief
 from cerebro_elastic.reporting.terminal import terminal
@@ -59,7 +59,7 @@ class TerminalView:
 
     In a terminal these are tables of nodes and configs, sorted by the ``objective``, and lines
     about unusual events. Elsewhere, or without ``moving``, it shows lines alone: one a minute, one for each
-    new best, and one when it turns out that the ``budget`` will hold, or will not. ``verbose`` adds a line
+    new best, and one when it turns out that the budget will hold, or will not. ``verbose`` adds a line
     for every epoch of every config, and the optimality gap. ``conclude`` prints the result."""
 
     def __init__(
@@ -69,7 +69,7 @@ class TerminalView:
         *,
         moving: bool = True,
         verbose: bool = False,
-        budget: Budget | None = None,
+        end: SearchEnd = NO_END,
         conclude: Callable[[RunResult], None] | None = None,
     ) -> None:
         console = console or terminal()
@@ -79,7 +79,7 @@ class TerminalView:
         self._began = time.monotonic()
         self._objective = objective
         self._verbose = verbose
-        self._budget = budget
+        self._end = end
         self._conclude = conclude
         self.concluded = False
         """Whether the result was shown."""
@@ -134,7 +134,7 @@ class TerminalView:
         if self._live and self._objective:
             self._live.start()
             lines = self._console.height
-            outlook = budget_outlook(state, self._budget) if self._budget is not None else None
+            outlook = budget_outlook(state, self._end)
             view = progress_view(
                 state,
                 self._objective,
@@ -143,6 +143,7 @@ class TerminalView:
                 self._last_nodes,
                 verbose=self._verbose,
                 notes=[outlook.text] if outlook is not None else [],
+                end=self._end,
             )
             self._live.update(view, refresh=True)
 
@@ -177,15 +178,15 @@ class TerminalView:
 
     def _say_budget(self, state: State, elapsed: float) -> None:
         """Say what the budget is before the first unit, and whether it will hold, when that changes."""
-        if self._budget is None or state.plan is None:
+        if state.plan is None:
             return
         if self._budget_due is None:
             self._budget_due = 0.0
-            if state.usage.began is None and (text := first_text(self._budget, state.plan)) is not None:
+            if state.usage.began is None and (text := first_text(self._end.budget, state.plan)) is not None:
                 self._say(text)
         if self._live or elapsed < self._budget_due:
             return
-        outlook = budget_outlook(state, self._budget)
+        outlook = budget_outlook(state, self._end)
         if outlook is not None and outlook.holds not in (None, self._budget_holds):
             self._budget_holds, self._budget_due = outlook.holds, elapsed + _LINE_SECONDS
             self._say(outlook.text)
@@ -199,7 +200,7 @@ class TerminalView:
         if not (elapsed >= self._line_due or (ends and (self._verbose or is_new))):
             return None
         self._line_due = elapsed + _LINE_SECONDS
-        summary = summary_line(state, self._objective, elapsed, verbose=self._verbose)
+        summary = summary_line(state, self._objective, elapsed, verbose=self._verbose, end=self._end)
         if not ends:
             return summary
         unit = event.visit.unit

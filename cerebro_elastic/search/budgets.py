@@ -15,6 +15,10 @@ from cerebro_elastic.recipes.search import Budget
 from cerebro_elastic.search.criterion import Criterion
 from cerebro_elastic.system.words import counted
 
+MARGIN = 1.05
+"""How much longer than its units a training takes, by what waits for others."""
+CONFIGS_PER_NODE = 1
+"""How many of the configs that will finish train at a time for each node (docs/decisions/time-budgets.md)."""
 USED_UP = "the search's budget is used up"
 """With this begins the reason of a config that the search has stopped for its budget."""
 
@@ -93,6 +97,46 @@ def _paused(context: SearchContext) -> float:
     return 0.0 if began is None else paused_seconds(context.stays, began)
 
 
+def finishing(budget: Budget, context: SearchContext) -> list[str]:
+    """The live configs that the budget is enough to train to their end, if nothing waits: first those of
+    people, then those that have come furthest."""
+    seconds = min(budget_ends(budget, context).values()) - context.now
+    node_seconds, units, found = seconds * context.nodes, units_within(budget, context), list[str]()
+    for view in by_progress(context):
+        needed_units = units_of_training(view, context)
+        needed = seconds_of_training(view, context)
+        if needed <= min(seconds, node_seconds) and needed_units <= units:
+            node_seconds -= needed
+            units -= needed_units
+            found.append(view.config)
+    return found
+
+
+def by_progress(context: SearchContext) -> list[ConfigView]:
+    """The live configs in the order in which a budget is spent on them."""
+    return sorted(context.live, key=lambda view: (not view.by_hand, -view.units))
+
+
+def units_of_training(view: ConfigView, context: SearchContext) -> int:
+    """The training units that a config has left."""
+    return max(0, context.epochs * context.partitions - view.units)
+
+
+def seconds_of_training(view: ConfigView, context: SearchContext) -> float:
+    """The expected seconds of all units that a config has left, one after the other."""
+    of_epoch, units = units_of_epoch(view, context), units_of_training(view, context)
+    rest, usual = context.rest_seconds(view.config), context.rest_seconds("")
+    training = rest * units / of_epoch if of_epoch else rest + usual * units / context.partitions
+    return MARGIN * (training + units * context.save_seconds)
+
+
+def held(budget: Budget, context: SearchContext) -> list[str]:
+    """The live configs that come after those that are to finish within the budget: of these a few train at a
+    time, so that the budget ends few in the middle."""
+    first = {*finishing(budget, context)[: CONFIGS_PER_NODE * context.nodes]}
+    return [view.config for view in by_progress(context) if view.config not in first]
+
+
 @dataclass(frozen=True, slots=True)
 class Room:
     """What a budget of units or epochs leaves for epochs that have not begun."""
@@ -106,11 +150,9 @@ class Room:
 
 def room_of(budget: Budget, context: SearchContext, criterion: Criterion) -> Room:
     """Epochs that have begun come first, then those of people's configs, then those of the best configs."""
-    bounds = (budget.units, None if budget.epochs is None else budget.epochs * context.partitions)
-    limit = min((bound for bound in bounds if bound is not None), default=math.inf)
-    if limit == math.inf:
-        return Room(limit, {})
-    left = limit - context.usage.units - context.usage.reused
+    left = units_within(budget, context)
+    if left == math.inf:
+        return Room(left, {})
     between = []
     for view in context.configs:
         if view.status is not Status.LIVE:
@@ -129,6 +171,13 @@ def room_of(budget: Budget, context: SearchContext, criterion: Criterion) -> Roo
                 f"{USED_UP}: its epoch takes {counted(needed, 'unit')} more, and {max(0, left):g} are left"
             )
     return Room(left, stops)
+
+
+def units_within(budget: Budget, context: SearchContext) -> float:
+    """How many units the budget leaves; infinite without one of units or epochs."""
+    bounds = (budget.units, None if budget.epochs is None else budget.epochs * context.partitions)
+    limit = min((bound for bound in bounds if bound is not None), default=math.inf)
+    return limit - context.usage.units - context.usage.reused
 
 
 def units_of_epoch(view: ConfigView, context: SearchContext) -> int:

@@ -26,6 +26,7 @@ from cerebro_elastic.recipes.search import KnownConfig, MedianSearch, SampledSea
 from cerebro_elastic.search.budgets import (
     Room,
     exhausted,
+    held,
     is_timed,
     is_trained,
     room_of,
@@ -87,6 +88,10 @@ class Procedure(Search):
                 units -= needed
             decisions.append(decision)
         return decisions
+
+    def held(self, context: SearchContext) -> Sequence[str]:
+        """Those that do not finish within the budget, and those for which fewer are to finish first."""
+        return held(self.recipe.search.budget, context)
 
     def _room_of_budget(self, context: SearchContext) -> Room:
         if not self._ends_epochs:

@@ -36,12 +36,12 @@ def planned(cerebro: Cerebro, project: Path) -> Cerebro:
 
 def test_the_forecast_for_people_and_as_json(planned: Cerebro, monkeypatch: pytest.MonkeyPatch) -> None:
     """The text and the JSON are two views of one forecast."""
-    from cerebro_elastic.cli import plan as command
+    from cerebro_elastic.runs.forecast import plan as module
 
     forecasts: list[Any] = []
-    forecast = command.forecast
+    forecast = module.plan
     monkeypatch.setattr(
-        command, "forecast", lambda *a, **k: forecasts.append(forecast(*a, **k)) or forecasts[0]
+        module, "plan", lambda *a, **k: (forecasts.append(forecast(*a, **k)), forecasts[0])[1]
     )
     said = planned("--nodes", "1,2,8", "--price", "2")
     assert said.code == 0, said.err
@@ -53,8 +53,8 @@ def test_the_forecast_for_people_and_as_json(planned: Cerebro, monkeypatch: pyte
     assert "Best in time times cost: nodes: " in said.out
     table = said.out.split("\n\n")[1]
     assert all(len(line) <= 80 for line in table.splitlines()), "it fits a narrow terminal"
-    monkeypatch.setattr(command, "forecast", lambda *_a, **_k: forecasts[0])
-    answer = json.loads(planned("--price", "2", "--json").out)
+    monkeypatch.setattr(module, "plan", lambda *_a, **_k: forecasts[0])
+    answer = json.loads(planned("--price", "2", "--json").out)["measured"]
     assert (answer["configs"], answer["rows"]) == (4, 16)
     assert answer["best"] in answer["options"]
     for option in answer["options"]:
@@ -73,6 +73,8 @@ def test_the_forecast_for_people_and_as_json(planned: Cerebro, monkeypatch: pyte
         (("--nodes", "0"), "--nodes is '0': give whole numbers above 0"),
         (("--partitions", ""), "--partitions is '': give whole numbers above 0"),
         (("--price", "-1"), "Invalid value for '--price'"),
+        (("--noise", "1"), "--noise would do nothing for a recipe without --toy or --from"),
+        (("--toy", "1", "--partitions", "2"), "--partitions would do nothing for a toy"),
     ],
 )
 def test_wrong_options(planned: Cerebro, words: tuple[str, ...], message: str) -> None:

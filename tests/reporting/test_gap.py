@@ -44,7 +44,7 @@ def gaps(events: Sequence[Event]) -> list[Gap]:
 
 def test_equal_units_without_costs_reach_the_bound() -> None:
     done = played(Times(usual=10.0), configs=8)
-    assert gap(done.state) == Gap(160.0, 160.0, 0.0)
+    assert gap(done.state) == Gap(160.0, 160.0, 160.0, 0.0)
     assert {round(after_visit.share, 9) for after_visit in gaps(done.events)} == {0.0}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
@@ -147,17 +146,6 @@ def test_the_forecast_counts_configs_that_the_search_stops() -> None:
     assert found.stopped > 0
 
 
-def test_the_cost_of_even_progress_is_given_where_it_is_weighed() -> None:
-    rng = random.Random(0)
-    measured = measurement(*(tried(f"c{i:04d}", 0.01 * rng.lognormvariate(0, 1)) for i in range(6)))
-
-    def evenness(**values: Any) -> float:
-        return plan(measured, [3], [3], epochs=12, **values).evenness
-
-    assert 0.01 < evenness() < 0.1
-    assert evenness(progress="free") == evenness(scheduler="longest-remaining") == 0.0
-
-
 @pytest.mark.parametrize(
     ("values", "begun"),
     [
@@ -167,6 +155,7 @@ def test_the_cost_of_even_progress_is_given_where_it_is_weighed() -> None:
         ({"search": {"method": "asha", "num": 9, "space": {"lr": {"uniform": [0, 1]}}}}, 0),
         ({"data": {"source": "c:d", "workers": 1}}, 0),
         ({"progress": "even"}, 0),
+        ({"search": {"space": {"lr": [0.1, 0.2]}, "budget": {"hours": 1}}}, 0),
     ],
 )
 def test_a_grid_trains_some_configs_at_a_time_unless_they_share_batches(

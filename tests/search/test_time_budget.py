@@ -19,6 +19,7 @@ from cerebro_elastic.core.history.costs import cost, cost_per_second, stays_of
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.configs import Status
+from cerebro_elastic.core.model.events import UnitCommitted
 from cerebro_elastic.core.model.nodes import Stay
 from cerebro_elastic.core.model.state import State, Usage
 from cerebro_elastic.errors import RecipeError
@@ -26,6 +27,7 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.folds import Repeats
 from cerebro_elastic.recipes.search import Budget
 from cerebro_elastic.reporting.budget import BudgetOutlook, budget_outlook
+from cerebro_elastic.reporting.gap import SearchEnd, gap
 from cerebro_elastic.reporting.progress import seconds_left
 from cerebro_elastic.runs.forecast.simulate import simulate
 from cerebro_elastic.runs.from_recipe import make_search, plan_of
@@ -195,11 +197,13 @@ def test_it_is_said_whether_a_budget_will_hold_and_what_to_change() -> None:
     state = replace(half, plan=replace(half.plan, max_nodes=3))
 
     def outlook(**budget: Any) -> BudgetOutlook:
-        found = budget_outlook(state, Budget(**budget))
+        found = budget_outlook(state, SearchEnd(Budget(**budget)))
         assert found is not None
         return found
 
-    assert budget_outlook(state, Budget(units=7)) is None
+    assert budget_outlook(state, SearchEnd()) is None
+    assert "units" not in outlook(units=1000).text
+    assert not outlook(units=state.usage.units + 1).holds
     assert (outlook(hours=1).holds, outlook(timeout=SECONDS).holds) == (True, False)
     gone, left = state.usage.until - BEGIN, seconds_left(state)
     assert left is not None
@@ -211,7 +215,7 @@ def test_it_is_said_whether_a_budget_will_hold_and_what_to_change() -> None:
     cheap = outlook(cost=4000, price_per_node_hour=3600)
     assert cheap.holds
     assert "at the end" in cheap.text
-    ended = budget_outlook(RunView(events).state, Budget(cost=4000, price_per_node_hour=3600))
+    ended = budget_outlook(RunView(events).state, SearchEnd(Budget(cost=4000, price_per_node_hour=3600)))
     assert ended is not None
     assert ended.text.endswith("paid, it has held")
     thousands = outlook(cost=90_000, price_per_node_hour=360_000)
@@ -221,8 +225,45 @@ def test_it_is_said_whether_a_budget_will_hold_and_what_to_change() -> None:
         f"c0000.f{n}": replace(config, id=f"c0000.f{n}", member_of="c0000", fold=n, reason=USED_UP)
         for n in range(3)
     }
-    early = budget_outlook(replace(RunView(events).state, configs=trainings), Budget(hours=1))
+    early = budget_outlook(replace(RunView(events).state, configs=trainings), SearchEnd(Budget(hours=1)))
     assert early is not None
     assert "it has ended 1 config early; it goes on by `cerebro extend" in early.text, "of three trainings"
     assert early.text.endswith("--budget hours=MORE`")
-    assert budget_outlook(State(), Budget(hours=1)) is None
+    assert budget_outlook(State(), SearchEnd(Budget(hours=1))) is None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "partitions", "epochs", "seconds", "will_finish"),
+    [(2, 2, 12, (1.0,), 10), (2, 4, 6, (0.5, 1.0, 1.5), 8), (4, 4, 6, (1.0,), 16)],
+)
+def test_a_budget_goes_to_configs_that_finish_and_the_forecast_knows_it(
+    nodes: int, partitions: int, epochs: int, seconds: tuple[float, ...], will_finish: int
+) -> None:
+    """Of 24 configs that share batches, the budget suffices for some, and a tenth more."""
+    timeout = 1.1 * will_finish * epochs * partitions / nodes
+    data = {"source": "a:b", "partitions": partitions, "workers": 1}
+    more = {"epochs": epochs, "nodes": nodes, "data": data}
+    of = load_recipe({**recipe({"timeout": timeout}, method="random", num=24).resolved(), **more})
+    of_configs = {f"c{i:04d}": seconds[i % len(seconds)] for i in range(24)}
+    times = Times(configs=of_configs, hop=0.02, dispatch=0.01)
+    events = simulate(of, seconds=times, noise=0.1, start_time=BEGIN).simulation.events
+    statuses = [config.status for config in RunView(events).state.configs.values()]
+    finished = statuses.count(Status.FINISHED)
+    assert 0.7 * will_finish <= finished <= will_finish + 1
+    assert redecide(events, Auto(), make_search(of)).explanation is None
+    first = next(n for n, event in enumerate(events, start=1) if isinstance(event, UnitCommitted))
+    early = gap(RunView(events[:first]).state, SearchEnd(Budget(timeout=timeout / 4)))
+    assert early is not None
+    assert early.unfinished > 12, "also while the search does not know what units take"
+    for share in (0.3, 0.6, 0.9):
+        state, end = RunView(events[: int(share * len(events))]).state, SearchEnd(of.search.budget)
+        forecast, outlook = gap(state, end), budget_outlook(state, end)
+        assert forecast is not None
+        assert outlook is not None
+        assert not outlook.holds
+        assert "`concurrency`" in outlook.text
+        assert "`method: asha`" in outlook.text
+        assert forecast.forecast == pytest.approx(timeout, rel=0.05)
+        assert f"about {24 - forecast.unfinished} of 24 configs will finish" in outlook.text
+        assert seconds_left(state, end) == forecast.forecast - state.usage.elapsed
+        assert abs(24 - forecast.unfinished - finished) <= 0.3 * will_finish + 1

@@ -24,7 +24,7 @@ from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Phase, RecordHead, Strategy, Unit
 from cerebro_elastic.errors import RecipeError, ScheduleError
-from cerebro_elastic.runs.forecast.what_if import _startup_seconds
+from cerebro_elastic.runs.forecast.rest import _startup_seconds
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.simulation import (
     Fault,

@@ -98,7 +98,7 @@ def decide(
         return repairs
     if not moment.live:
         return [RunEnded(0, "finished")]
-    if plan.has_members:
+    if plan.has_members or plan.finishes_first:
         moment = Moment(state, plan, search.held(observed(moment)))
     return list(assignments(moment, policy))
 

@@ -65,6 +65,8 @@ class Plan:
     begun_per_node: int = 0
     """A config begins while fewer than this many configs for each node have begun and can go on; those of
     people begin at once. 0: all begin as soon as nodes are idle."""
+    finishes_first: bool = False
+    """Configs that will finish within the search's budget come before the others (``Search.held``)."""
 
     @property
     def has_members(self) -> bool:

@@ -30,8 +30,8 @@ from cerebro_elastic.core.model.units import Measurement, Strategy
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.recipes.search import flattened
-from cerebro_elastic.reporting.budget import budget_of, budget_outlook
-from cerebro_elastic.reporting.gap import gap
+from cerebro_elastic.reporting.budget import budget_outlook
+from cerebro_elastic.reporting.gap import gap, search_end
 from cerebro_elastic.reporting.page.board import Board
 from cerebro_elastic.reporting.profiles import profile_rows
 from cerebro_elastic.reporting.progress import seconds_left, unit_counts
@@ -61,7 +61,7 @@ class RunPage(RunView):
         self.spec = spec
         self.plan = spec.plan
         self.objective = spec.objective
-        self._budget = budget_of(spec.recipe)
+        self._end = search_end(spec.recipe)
         several = spec.recipe.get("search", {}).get("objectives") or ()
         self._objectives = [Objective.model_validate(each) for each in several]
         self.events: list[Event] = []
@@ -300,7 +300,7 @@ class RunPage(RunView):
     def summary(self, *, live: bool) -> dict[str, Any]:
         """How the run stands, in few values."""
         state, plan = self.state, self.plan
-        forecast = gap(self.state)
+        forecast = gap(self.state, self._end)
         of_config = plan.epochs * (plan.trained + plan.evaluations)
         return {
             "run": plan.run,
@@ -318,8 +318,8 @@ class RunPage(RunView):
             "began": state.usage.began,
             "until": state.usage.until,
             "gap": forecast and [forecast.forecast, forecast.bound, forecast.share],
-            "left": seconds_left(state, forecast) if live else None,
-            "budget": outlook.text if (outlook := budget_outlook(state, self._budget)) else None,
+            "left": seconds_left(state, self._end) if live else None,
+            "budget": outlook.text if (outlook := budget_outlook(state, self._end)) else None,
             "best": [
                 {"config": row.config, "best": row.best, "hparams": row.hparams}
                 for row in self.ranked()[:_TOP]

@@ -20,7 +20,7 @@ from cerebro_elastic.core.history.progress import units_left
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.configs import HParams, Status
 from cerebro_elastic.core.model.interfaces import Search, SearchContext
-from cerebro_elastic.core.model.run import Plan, Progress
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import RecipeError
@@ -39,8 +39,7 @@ from cerebro_elastic.runs.forecast.plan_candidates import (
     why_dominated,
     why_skipped,
 )
-from cerebro_elastic.runs.forecast.simulate import partitions_of, simulate_plan
-from cerebro_elastic.runs.forecast.toy_curves import toy_curves
+from cerebro_elastic.runs.forecast.simulate import partitions_of, simulate_plan, toy_curves
 from cerebro_elastic.runs.from_recipe import make_search, plan_of, strategies
 from cerebro_elastic.runs.start.warm_start import resolve_warm_start
 from cerebro_elastic.scheduling.look_ahead import Auto
@@ -81,9 +80,6 @@ class RunForecast:
     """How many configs the best option trains."""
     stopped: int
     """How many of them its search stopped, by made-up curves."""
-    evenness: float = 0.0
-    """By which share (0 to 1) the best option would take longer if all configs were kept within an epoch of
-    each other."""
 
     @property
     def memory(self) -> dict[Strategy, int]:
@@ -205,19 +201,7 @@ def forecast_run(
         else (),
         configs=configs,
         stopped=round(stopped / begun.of_configs),
-        evenness=_evenness(recipe, measurement, chosen.candidate),
     )
-
-
-def _evenness(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandidate) -> float:
-    """The share of its time that even progress costs, where the scheduler weighs that."""
-    if recipe.scheduler != "auto" or recipe.progress is not None or recipe.search.has_rungs:
-        return 0.0
-    even, free = (
-        _simulate(recipe, measurement, candidate, progress).seconds
-        for progress in (Progress.EVEN, Progress.FREE)
-    )
-    return max(0.0, even / free - 1)
 
 
 def _points(recipe: Recipe, partitions: int, nodes: int) -> dict[str, HParams]:
@@ -260,19 +244,13 @@ class Begun:
         return self.simulation.seconds / self.share
 
 
-def _simulate(
-    recipe: Recipe,
-    measurement: RecipeMeasurement,
-    candidate: PlanCandidate,
-    progress: Progress | None = None,
-) -> Begun:
+def _simulate(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandidate) -> Begun:
     recipe_plan = plan_of(recipe, recipe.name, candidate.partitions, _validations(recipe, candidate))
     candidate_plan = replace(
         recipe_plan,
         strategies=(candidate.strategy,),
         min_nodes=candidate.nodes,
         max_nodes=candidate.nodes,
-        progress=progress or recipe_plan.progress,
     )
     search = make_search(recipe)
     simulation = simulate_plan(

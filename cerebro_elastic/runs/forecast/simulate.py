@@ -21,7 +21,6 @@ from cerebro_elastic.recipes.folds import why_no_folds
 from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.timeline import Share, timeline
 from cerebro_elastic.runs.folder import find_run, home_of
-from cerebro_elastic.runs.forecast.toy_curves import toy_curves
 from cerebro_elastic.runs.from_recipe import make_search, plan_of, spec_without_run, validations
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.warm_start import resolve_warm_start
@@ -29,6 +28,7 @@ from cerebro_elastic.simulation import (
     MetricSource,
     RecordedMetrics,
     Simulation,
+    SyntheticMetrics,
     Times,
     UnitSizes,
     measured,
@@ -158,6 +158,16 @@ def simulate_plan(
         sizes=sizes or UnitSizes(),
         most_units=most_units,
     )
+
+
+def toy_curves(recipe: Recipe, plan: Plan) -> SyntheticMetrics:
+    """Made-up curves of the metrics that the recipe's search compares."""
+    objective = recipe.objective
+    metrics: Mapping[str, str] = {objective.metric: objective.mode}
+    other_metric = getattr(recipe.search, "metric", None)
+    if other_metric is not None:
+        metrics = {other_metric: objective.mode, **metrics}
+    return SyntheticMetrics(metrics, plan.epochs * plan.trained, plan.seed)
 
 
 def partitions_of(recipe: Recipe) -> tuple[int, int]:

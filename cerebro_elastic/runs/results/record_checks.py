@@ -94,7 +94,8 @@ def _check_recipe(spec: Spec, recipe: Recipe) -> Iterator[Violation]:
     if recipe.progress is None:  # as the default was then
         follows = replace(follows, progress=spec.plan.progress)
     if recipe.search.concurrency is None and not recipe.has_members:
-        follows = replace(follows, begun_per_node=spec.plan.begun_per_node)
+        begun, first = spec.plan.begun_per_node, spec.plan.finishes_first
+        follows = replace(follows, begun_per_node=begun, finishes_first=first)
     yield from _differ("spec", "the plan in the spec and what its recipe makes of it", spec.plan, follows)
     has_warm_start = recipe.search.start is not None or recipe.search.known
     digest = hashlib.sha256(json.dumps(dict(spec.recipe), sort_keys=True).encode()).hexdigest()

@@ -153,6 +153,8 @@ class Launch:
             check_store(self.store, folder.run, known=spec is not None)
         with ExitStack() as stack:
             imports = stack.enter_context(imports or SharedImports())
+            if recipe.partitions_text:
+                watcher.say(recipe.partitions_text)
             accelerators = accelerators_of(recipe, imports.agents)
             if recipe.nodes.auto:
                 recipe = load_recipe(recipe, nodes=accelerators.nodes_of(recipe))
