@@ -81,7 +81,7 @@ def stage(state: Mapping[str, Any]) -> Staged:
     """Take what a save of ``state`` needs, so that it can be saved beside the next unit.
 
     Values that are no tensors, and tensors on another device, are copied. Tensors on the host are not: the
-    save checks that they have not been written to. Raises as ``save``.
+    save checks that nothing has written to them. Raises as ``save``.
     """
     values, flat = tree.flatten(state)
     if any(map(tensors.is_divided, flat.values())):
@@ -127,7 +127,7 @@ class Staged:
                 if _version(tensor) != self.versions[name]:
                     raise CheckpointError(
                         f"the tensor {name} was written to while it was saved: units must not share tensors, "
-                        "so make models and optimizers anew for each, and give nothing to two of them"
+                        "so make models and optimizers for each unit"
                     )
             return _completed(folder, contents, url, origin, stays)
 

@@ -133,7 +133,7 @@ def header(layout: Iterable[TensorSpec]) -> bytes:
 
 
 def empty(layout: Iterable[TensorSpec], arrays: Collection[str]) -> dict[str, Leaf]:
-    """Fresh memory to read into: numpy's for ``arrays``, torch's for all others. Each has memory of its own:
+    """Fresh memory to read into: numpy's for ``arrays``, torch's for all others. Each has its own memory:
     none keeps the others alive."""
     return {spec.name: _empty_array(spec) if spec.name in arrays else _empty_tensor(spec) for spec in layout}
 

@@ -39,7 +39,7 @@ class _Plain(Kind):
 
 
 class _Tensors(Kind):
-    """A tensor on the CPU that is no parameter, and has no gradient of its own, is its own tree."""
+    """A tensor on the CPU that is no parameter, and has no gradient, is its own tree."""
 
     def tree(self, value: Any, path: str, walk: Encodes) -> Tree | None:
         if type(value) not in (Tensor, nn.Parameter, nn.Buffer):
