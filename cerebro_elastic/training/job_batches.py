@@ -52,7 +52,7 @@ def epoch_batches(job: UnitJob) -> int:
 
 
 def budget(job: UnitJob) -> dict[str, int]:
-    """The length of the config's training, as functions may ask for it."""
+    """The length of the config's training, by the names of functions' parameters."""
     return {"epochs": job.epochs, "steps": job.epochs * epoch_batches(job)}
 
 

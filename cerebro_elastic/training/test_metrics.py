@@ -1,9 +1,9 @@
 """A model measured row by row on a test set, to say how far metrics would differ with other rows.
 
 An interval is computed for metrics that are means over rows. A row's value is what the task measures on that
-row alone. If the mean of these values is the metric over all rows, the rows are drawn anew with replacement,
-again and again, and the interval holds 95 % of the means (the percentile bootstrap of B. Efron, 1979). Any
-other metric, such as the area under a curve, gets none. Nothing here imports torch.
+row alone. If the mean of these values is the metric over all rows, the rows are resampled with replacement,
+many times, and the interval holds 95 % of the means (the percentile bootstrap of B. Efron, 1979). Any other
+metric, such as the area under a curve, gets none. Nothing here imports torch.
 """
 
 from __future__ import annotations

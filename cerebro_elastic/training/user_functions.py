@@ -24,7 +24,7 @@ from cerebro_elastic.training.parallel.construct import optimizers_on
 from cerebro_elastic.training.passes import BatchMean, accuracy
 
 FOR_PASS = frozenset({"model", "optimizer", "scheduler", "batches", "epoch", "device"})
-"""What ``train_fn`` and ``eval_fn`` may ask for besides hyper-parameters."""
+"""The parameters that ``train_fn`` and ``eval_fn`` may have besides hyper-parameters."""
 
 _RETURNS = (
     "expected a model, (model, optimizer) or (model, optimizer, scheduler): an optimizer is a "

@@ -207,7 +207,7 @@ def untrained(
     model: nn.Module, values: Mapping[str, Any] | None, known: Container[str], prefix: str
 ) -> dict[str, Still]:
     """The tensors of a whole model that get no gradient, as they are in the state ``values`` from which it
-    goes on, or else in the model itself, by their names behind ``prefix``.
+    continues, or else in the model itself, by their names behind ``prefix``.
 
     Left out are those that are ``known``. There are none if they are small, or if the model makes its state
     in its own way. Rank 0 alone gets an answer: it saves what is whole.

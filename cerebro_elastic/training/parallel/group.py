@@ -53,7 +53,7 @@ _WAIT_SECONDS = 1.0
 _INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 _SIGNS = ("gloo", "connection closed", "connection reset", "connection refused", "broken pipe")
-"""What the messages of collectives say that failed because of a peer: gloo has no error class of its own."""
+"""Parts of the messages of collectives that failed because of a peer: gloo has no error class."""
 
 _ended: list[Any] = []
 """Groups that are over. The last owner of a group waits for its threads, which may be waiting for the

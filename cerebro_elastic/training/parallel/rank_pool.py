@@ -1,7 +1,7 @@
 """Rank processes on this machine that live for many units, without a run: replays, tests and measurements.
 
 with Ranks(2) as ranks:
-    ranks.together(work, 1, members=[0, 1])     # work(1) in each, in a group of their own
+    ranks.together(work, 1, members=[0, 1])     # work(1) in each, in their own group
 """
 
 from __future__ import annotations
