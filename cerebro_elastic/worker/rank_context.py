@@ -49,7 +49,7 @@ class RankContext:
     memory_limit_bytes: int | None = None
     """How many bytes a unit may take on this rank; ``None``: what is free."""
     quick_save_seconds: float = QUICK_SECONDS
-    """A save that takes longer goes on behind the node's next unit."""
+    """A save that takes longer overlaps the node's next unit."""
     next_waits: Callable[[], bool] = lambda: False
     """Whether the node's next unit waits to be begun."""
 

@@ -36,7 +36,7 @@ class _BackgroundThread:
 
     @property
     def busy(self) -> bool:
-        """Whether a task goes on."""
+        """Whether a task runs."""
         return self._last is not None and not self._last.done()
 
     def close(self) -> None:

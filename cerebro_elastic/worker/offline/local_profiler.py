@@ -223,6 +223,6 @@ def _with_hop(cost: StrategyCost, result: UnitResult, scratch: str) -> StrategyC
 
 
 def _job(runner: UnitRunner, config: Config, unit: Unit, strategy: Strategy) -> UnitJob:
-    """A job of its own, for a state is given away with its job."""
+    """A separate job, as a job gives its state away."""
     state = checkpoint.load(config.head) if config.head else None
     return runner.job(config, unit, state, strategy=strategy)
