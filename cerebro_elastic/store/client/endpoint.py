@@ -83,7 +83,7 @@ class Endpoint(ABC):
         return self._connection
 
     def _forget(self, connection: Any) -> None:
-        """Begin anew with the next request."""
+        """Reconnect at the next request."""
         if self._connection is connection:
             self._connection = None
         connection.close()

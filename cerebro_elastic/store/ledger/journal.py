@@ -95,12 +95,12 @@ class Journal:
         return RecordHead(self._end.revision, self._end.digest)
 
     def resume(self, read: Event, *, afresh: bool = False) -> int:
-        """Go on in a store whose state was ``read``.
+        """Continue in a store whose state was ``read``.
 
         Args:
             read: The event of that.
             afresh: Whether the store's history cannot be followed from the last line; only the caller knows.
-                Then ``read`` becomes a line, from which the journal goes on.
+                Then ``read`` becomes a line, from which the journal continues.
 
         Returns:
             The revision from which events are to be appended.
@@ -116,7 +116,7 @@ class Journal:
         Raises:
             Rewound: The first events after ``resume`` are not the journal's last: the store has another
                 history.
-            DiskFull: There is no space. The journal is as before.
+            DiskFull: No space is left. The journal is as before.
         """
         if not events or events[0].revision < self.revision:
             return

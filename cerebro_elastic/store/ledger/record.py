@@ -41,7 +41,7 @@ class Record:
         key: The key with which the run's values are signed; ``None`` if they are not, or to read them
             unchecked.
         unreadable: Called with the error where a key that is read alone holds a foreign value. Unless it
-            raises, the reader goes on as if there was no such key.
+        raises, the reader continues as if no such key existed.
     """
 
     def __init__(
