@@ -111,8 +111,8 @@ class MemberSearch(Search):
         return self._contenders(context)
 
     def _contenders(self, context: SearchContext) -> Sequence[Proposal]:
-        """Further seeds for the best configs. The configs are ranked anew for each number of seeds, by the
-        values of these seeds alone: so it does not matter which of them have begun further ones already."""
+        """Further seeds for the best configs. The configs are ranked for each number of seeds, by the values
+        of these seeds alone: so it does not matter which of them have begun further ones already."""
         repeats, budget = self._recipe.repeats, self._recipe.search.budget
         if repeats is None or exhausted(budget, context, self._criterion) is not None:
             return ()
@@ -177,7 +177,7 @@ def _with(view: ConfigView, members: Sequence[ConfigView]) -> ConfigView:
 
 
 def _from_scratch(view: ConfigView) -> bool:
-    """A clone has no further seeds: it went on from states that have its parent's."""
+    """A clone has no further seeds: it started from states with its parent's."""
     return all(each.parent is None for each in view.members)
 
 

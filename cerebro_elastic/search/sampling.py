@@ -214,7 +214,7 @@ class RandomSampler:
     def sample(self, known: Sequence[ConfigView]) -> Sample | None:
         self._draw(len(known) + 1)
         count, points = len(self._before), [view.hparams for view in known]
-        if points[:count] != self._before:  # thousands of points are asked for one by one
+        if points[:count] != self._before:  # thousands of points are drawn one by one
             count, self._taken, self._passed = 0, set(), 0
         self._taken.update(map(key, points[count:]))
         self._before = points
