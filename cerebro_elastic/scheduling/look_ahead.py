@@ -1,7 +1,7 @@
 """Policies of live runs that look ahead (thesis, section 4.2.2).
 
 They play the rest of the run forward from the present moment by several rules, and do what the best of them
-would do now. A live run has no memory between two decisions, so each decision begins anew. That loses
+would do now. A live run has no memory between two decisions, so each decision starts from scratch. That loses
 nothing: the weights that are tried depend on the run's seed and on names alone, so a rule that was found
 once is found again as long as it is good.
 

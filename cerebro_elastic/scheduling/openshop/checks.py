@@ -62,7 +62,7 @@ def whole(value: Any, name: str, least: int, most: int) -> int:
 def one_of(name: Any, choices: tuple[str, ...], kind: str) -> None:
     """Raise ``ScheduleError`` if ``name`` is not the name of a ``kind``."""
     if not isinstance(name, str) or name not in choices:
-        raise ScheduleError(f"there is no {kind} {name!r}; {did_you_mean(str(name), choices)}")
+        raise ScheduleError(f"no {kind} {name!r} exists; {did_you_mean(str(name), choices)}")
 
 
 def floats(values: Any, name: str, truths: bool = False) -> Array:
