@@ -1,7 +1,7 @@
 """A recorded history decided again: would the controller, shown what it was shown then, do the same?
 
 It does as long as the code that decides is the same. Where it does not, a controller that takes over would
-go on in another way than the last one.
+decide otherwise than the last one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Redecision:
     total: int
     """All events of controllers in the history that can be decided again."""
     explanation: str | None = None
-    """The first event that was not decided again, in words; ``None`` if there is none."""
+    """The first event that was not decided again, in words; ``None`` if all were."""
 
 
 def redecide(
@@ -106,7 +106,7 @@ def redecide(
     record = _Record(events, states, decided_in)
     total = len(record.decided)
     furthest, spare = _Place(), _SPARE
-    tried: dict[int, int] = {}  # by place, the least ``ended``: with a greater one there are no more ways on
+    tried: dict[int, int] = {}  # by place, the least ``ended``: a greater one leads no further
     ways = [iter([furthest])]
     while ways and spare:
         place = next(ways[-1], None)

@@ -373,7 +373,7 @@ def _startup(events: Sequence[Event], visits: Sequence[Visit], stay_of: StayOf) 
 
 def _waits(visits: Sequence[Visit]) -> dict[int, float]:
     """By attempt, the seconds from when its nodes and its config were free (if they had been busy before)
-    to its begin. A node that could go on waits only for the decision, so that is how long deciding and
+    to its begin. A node that could continue waits only for the decision, so that is how long deciding and
     reporting take."""
     ended: dict[str, float] = {}
     waits: dict[int, float] = {}

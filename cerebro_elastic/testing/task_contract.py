@@ -107,7 +107,7 @@ class TaskContract:
     """The run's seed, less than 2**32: what a task draws at its beginning follows from it."""
     exact: ClassVar[bool] = True
     """Whether units equal sequential training bit for bit. Where a framework trains all rows of a unit at
-    once (boosting), there is no sequential training to compare with: then ``sequential`` is not called."""
+    once (boosting), sequential training does not exist: then ``sequential`` is not called."""
     measures_means: ClassVar[bool] = True
     """Whether one of the task's metrics is a mean over rows, as a loss or an accuracy is; one over tokens is
     not. Such metrics of a test set have intervals."""
