@@ -41,8 +41,8 @@ from cerebro_elastic.core.model.state import EpochSeconds, State
 from cerebro_elastic.core.model.units import Order, Unit
 
 LEAST = 0.05
-"""The share of its expected seconds that a unit under way still takes at least: it may be late, but it has
-not ended."""
+"""The share of its expected seconds that a unit under way still takes at least: it may be late, but is not
+over."""
 
 
 def used_nodes(state: State, plan: Plan) -> list[Node]:
@@ -195,8 +195,8 @@ class Moment:
     def rest_of_epoch(self, config: Config | None) -> float:
         """The expected seconds of all units that the config has left in its epoch, evaluations included, each
         on the fastest of the nodes where its partition is at home, one after the other; of a usual config's
-        whole epoch, if there is none yet. 0: nothing is known, as the first unit on a node is slow for
-        reasons that pass."""
+        whole epoch, if the config does not exist yet. 0: nothing is known, as the first unit on a node is
+        slow for reasons that pass."""
         state, plan = self.state, self.plan
         own = state.epoch_seconds.get(config.id, EpochSeconds()) if config is not None else EpochSeconds()
         usual = own.usual or self._of_all_configs.usual or own.last or self._of_all_configs.last
@@ -206,7 +206,7 @@ class Moment:
         left = range(plan.trained) if config is None else plan.trains(config.fold)
         undone = [j for j in left if config is None or j not in config.visited]
         factors = [self._factor_at(j) for j in undone]
-        # The last one has the validation, wherever it is, unless evaluations are units of their own.
+        # The last one has the validation, wherever it is, unless evaluations are separate units.
         training = fsum(factors) * usual + (min(factors) * (last - usual) if factors else 0.0)
         evaluations = plan.evaluations - (len(config.evaluated) if config is not None else 0)
         seconds = evaluation_seconds(own, self._of_all_configs, usual)
@@ -298,8 +298,8 @@ class Questions:
         self._question: Mapping[str, Any] = {}
 
     def due(self, state: State) -> Mapping[str, Any] | None:
-        """The question to ask in ``state``; ``None``: there is none, nothing runs, or what is left cannot be
-        forecast."""
+        """The question to ask in ``state``; ``None`` without one, if nothing runs, or if the remaining work
+        cannot be forecast."""
         plan = state.plan
         if plan is None or state.outcome is not None or not state.attempts or not state.homes:
             return None

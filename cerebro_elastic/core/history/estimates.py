@@ -189,8 +189,8 @@ def all_unit_seconds(state: State, configs: Iterable[str]) -> dict[str, float]:
 
 
 def estimates_of(config: Config, state: State) -> list[Estimate]:
-    """What is known of the strategies for a config: from its own profiles, and for strategies that it has not
-    profiled, from its nearest ancestor that found them feasible."""
+    """The known costs of strategies for a config: from its own profiles, and for strategies without a
+    profile, from its nearest ancestor that found them feasible."""
     estimates = {(e.strategy, e.hardware): e for e in state.profiles.get(config.id, ())}
     while config.parent is not None and config.parent.config in state.configs:
         config = state.configs[config.parent.config]

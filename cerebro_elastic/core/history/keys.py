@@ -199,7 +199,7 @@ def _configs_of(state: State, event: Event) -> Sequence[str]:
 
 
 def _parents_of(config: Config) -> Sequence[str]:
-    """The config of the run from which it goes on, if it does."""
+    """The config of the run from which it continues, if any."""
     return (config.parent.config,) if config.parent is not None and config.parent.config else ()
 
 
@@ -254,7 +254,7 @@ class Kind:
     concerned: Callable[[State, Any], Iterable[str]] | None = None
     """The names of the keys that an event may change, or depends on; ``None``: it is the only one."""
     held: Callable[[State, str], object] = lambda _state, _name: None
-    """What a state says that a key of this name holds; ``None``: there is no such key, or the state does not
+    """What a state says that a key of this name holds; ``None``: no such key exists, or the state does not
     have its value."""
     reported: Callable[[Any, str], object] | None = None
     """The value in the event that writes such a key, where states do not have it."""
@@ -304,7 +304,7 @@ KINDS: Mapping[str, Kind] = {
         guarded=True,
     ),
     "extended": Kind(
-        text="the last extension: epochs, and the configs that go on",
+        text="the last extension: epochs, and the configs that continue",
         value=RunExtended,
         held=lambda state, _: RunExtended(state.extended, state.extension) if state.extension else None,
     ),

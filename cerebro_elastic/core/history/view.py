@@ -113,7 +113,7 @@ class NodeSpan:
     began: int
     """The number of the event that began it."""
     ended: int | None = None
-    """The number of the event that ended it; ``None`` if it goes on."""
+    """The number of the event that ended it; ``None`` if none has."""
     why: str = ""
     """Of a quarantine: the failures."""
     ordered: float | None = None
@@ -197,7 +197,7 @@ class Spans:
     def _follow(
         self, spans: list[NodeSpan], present: Mapping[str, str], ordered: float | None = None
     ) -> None:
-        """End and begin spans, so that those that go on are of the nodes that are ``present``."""
+        """End and begin spans, so that the open ones are of the nodes that are ``present``."""
         going_on = {span.node: span for span in spans if span.ended is None}
         for name in going_on.keys() - present.keys():
             going_on[name].ended, going_on[name].ordered = self.count, ordered

@@ -161,7 +161,7 @@ class SearchContext:
     nodes: int = 1
     usage: Usage = field(default_factory=Usage)
     save_seconds: float = 0.0
-    """The expected seconds of a save, which may go on behind the last unit."""
+    """The expected seconds of a save, which may outlast the last unit."""
     now: float = 0.0
     """The latest moment that the record knows of: wall-clock seconds."""
     rest_seconds: Callable[[str], float] = lambda _config: 0.0
@@ -220,8 +220,8 @@ class Resume(Decision):
 class Search(Protocol):
     """Which configs there are, and how far each is trained.
 
-    A search keeps no memory of its own: all that it needs is in the context, so that a controller that takes
-    over continues as the last one would have. The controller calls ``decide`` until it returns nothing, then
+    A search keeps no memory: all that it needs is in the context, so that a controller that takes over
+    continues as the last one would have. The controller calls ``decide`` until it returns nothing, then
     ``propose``. Each call sees the effects of the answers before. A run ends when no config is live and the
     search wants nothing.
     """

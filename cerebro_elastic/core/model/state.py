@@ -61,11 +61,11 @@ class EpochSeconds:
     """The expected seconds of a config's units on a node of factor 1, hops included."""
 
     usual: float | None = None
-    """Of one that does not end an epoch; ``None``: there was none."""
+    """Of one that does not end an epoch; ``None`` without one."""
     last: float | None = None
     """Of one that ends an epoch, with its validation."""
     evaluation: float | None = None
-    """Of an evaluation that is a unit of its own."""
+    """Of an evaluation that is a separate unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class State:
     """Everything that the history up to ``revision`` says.
 
     ``streaks``, ``quarantined`` and ``quarantined_for`` are kept by the node's name, because a machine stays
-    the same when it registers anew.
+    the same when it registers again.
     """
 
     plan: Plan | None = None
@@ -155,7 +155,7 @@ class State:
     leader: str | None = None
     """The id of the controller that leads."""
     outcome: str | None = None
-    """How the run ended; ``None`` while it goes on."""
+    """How the run ended; ``None`` while it is live."""
     profiles: Mapping[str, tuple[Estimate, ...]] = field(default_factory=dict)
     """By config: what is known of the strategies that were profiled."""
     revision: int = 0
