@@ -65,7 +65,7 @@ def page(lines: Iterable[str], start: int, how: str) -> str:
         begins.append(following)
     if start > len(whole):
         pages = ", ".join(map(str, begins))
-        return f"there is no more: there are {len(whole)} lines, in pages that begin at {pages}"
+        return f"this is all: {len(whole)} lines, in pages that begin at {pages}"
     shown, _ = _fitting(whole[start - 1 :], room)
     left = len(whole) - start + 1 - len(shown)
     return "\n".join([*shown, *([f"... {left} more: {how} with start {start + len(shown)}"] if left else [])])

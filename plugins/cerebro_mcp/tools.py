@@ -1,7 +1,7 @@
 """What an agent can call. Each tool is a model of its arguments, with a method that answers.
 
 Two read, and answer with at most 4,000 tokens. The others change a live run. Each of these needs a reason,
-and is the transaction that a person's command is: it is refused if the run has gone on meanwhile in a way
+and is the transaction that a person's command is: it is refused if the run has changed meanwhile in a way
 that forbids it, and the record has the agent's name and the reason.
 """
 
@@ -89,7 +89,7 @@ class Leaderboard(_Tool):
             return f"... {len(lines) - shown} more: call leaderboard with start {self.start + shown}"
 
         if self.start > max(1, len(rows)):
-            return f"there is no more: the run has {len(rows)} configs"
+            return f"this is all: the run has {len(rows)} configs"
         title = f"{len(rows)} configs, by their best value; from place {self.start} on:"
         return within(
             _head(desk, result), [title, *lines], lambda shown: more(max(0, shown - 1)), ": call about"
@@ -144,14 +144,14 @@ class Add(_Tool):
 
 
 class Clone(_Tool):
-    """Add a config that goes on from the state of another one, with some hyper-parameters changed."""
+    """Add a config that continues from the state of another one, with some hyper-parameters changed."""
 
     config: ConfigId
     changes: HParams
     reason: Reason
     start: Annotated[
         Literal["here", "best", "scratch"],
-        Field(description="Go on where the config stands, at the end of its best epoch, or from scratch."),
+        Field(description="Begin from the config's present state, the end of its best epoch, or scratch."),
     ] = "here"
 
     def answer(self, desk: Desk) -> str:
@@ -194,7 +194,7 @@ TOOLS: Mapping[str, type[_Tool]] = {
 def call(desk: Desk, name: str, arguments: Mapping[str, Any]) -> str:
     """What the tool of this name answers. Raises ``CerebroError`` if it refuses."""
     if name not in TOOLS:
-        raise RunError(f"there is no tool {name[:80]!r}; {did_you_mean(name[:80], TOOLS)}")
+        raise RunError(f"no tool {name[:80]!r} exists; {did_you_mean(name[:80], TOOLS)}")
     kind = TOOLS[name]
     unknown = next((key for key in arguments if key not in kind.model_fields), None)
     if unknown is not None:
@@ -300,6 +300,6 @@ def _best(result: ConfigResult, metric: str) -> str:
 
 
 def _why(result: RunResult, config: ConfigResult) -> str:
-    """Why the config ended, or goes on."""
+    """Why the config ended, or is live."""
     why = result.failures.get(config.config) or config.reason
     return f"why: {brief(why)}" if why else ""

@@ -92,7 +92,7 @@ def _recorded(root: _Root, starts: Sequence[str], *, training: bool) -> list[fx.
         reason = str(exc).strip().partition("\n")[0] or type(exc).__name__
         raise TaskError(
             f"{type(root.model).__name__}.forward cannot be recorded by torch.fx ({reason}): put what "
-            "depends on values into a module of its own, or make the model an nn.Sequential"
+            "depends on values into a separate module, or make the model an nn.Sequential"
         ) from exc
     return list(graph.nodes)
 
@@ -125,7 +125,7 @@ def _untouched(modules: Sequence[nn.Module], *, training: bool) -> Iterator[None
     if assigned:
         raise TaskError(
             f"forward assigns {', '.join(sorted(assigned))}, which no record of it can do: change buffers in "
-            "place (self.calls.add_(1)), or in a module of their own"
+            "place (self.calls.add_(1)), or in a separate module"
         )
 
 

@@ -29,7 +29,7 @@ thesis                here
 
 What CP-SAT proves of it raises the bound.
 
-ortools runs in a process of its own (``cp_sat``): it brings its own HiGHS, which must not meet scipy's in one
+ortools runs in a separate process (``cp_sat``): it brings its own HiGHS, which must not meet scipy's in one
 process."""
 
 from __future__ import annotations

@@ -135,8 +135,8 @@ def _numbers(names: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _question(left: RemainingWork, known: Sequence[ScheduledUnit], seed: int) -> Mapping[str, Any] | None:
-    """The question to ``cerebro_planner.cp_sat`` if the run goes on as ``known`` (units up to its end), from
-    which each unit has its node."""
+    """The question to ``cerebro_planner.cp_sat`` if the run continues as ``known`` (units up to its end),
+    from which each unit has its node."""
     end_epoch = _epochs(left)
     asked = [v for v in known if v.epoch < end_epoch]
     if len(asked) < 2:

@@ -166,7 +166,7 @@ def _watch(group: Hosts, ended: Callable[[], bool], grace: float) -> None:
     except (RayError, ConnectionError) as exc:
         raise RunError(
             f"the Ray cluster is out of reach ({type(exc).__name__}); what was committed is safe, and the "
-            "same command goes on once it is back"
+            "same command continues once it is back"
         ) from exc
 
 
@@ -178,7 +178,7 @@ def _result(group: Hosts, folder: RunFolder) -> RunResult:
         )
     if folder.history.exists():  # it had ended before, with another etcd
         return RunResult(folder)
-    raise RunError(f"all hosts have left run {folder.run!r}, as they were asked to; the same command goes on")
+    raise RunError(f"all hosts have left run {folder.run!r}, as requested; the same command continues")
 
 
 def _project_folder(recipe: str | Path, working_dir: str | Path | None) -> Path | None:

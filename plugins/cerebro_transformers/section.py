@@ -65,9 +65,9 @@ class TransformersSection(TaskSection):
     """The most tokens of a sequence; by default what the model takes, up to 1024."""
     pack: bool | None = None
     """For `causal-lm`: put the texts of a batch one behind another into sequences of `length` tokens, without
-    letting one see another (the default); or give each a sequence of its own."""
+    letting one see another (the default); or give each its own sequence."""
     truncate: bool | None = None
-    """Cut off what is longer than `length`, where a text has a sequence of its own. By default that is
+    """Cut off what is longer than `length`, where each text has its own sequence. By default that is
     refused."""
     chat: Literal["all", "answers"] | None = None
     """For `causal-lm` and `dpo`: each text is a conversation, a list of messages in JSON, and the tokenizer's
@@ -87,7 +87,7 @@ class TransformersSection(TaskSection):
     weight_decay: Annotated[float, Field(ge=0)] | None = None
     """AdamW's; vectors (biases, norms) have none. By default 0."""
     schedule: Literal["linear", "cosine", "constant"] | None = None
-    """How the learning rate goes on, step by step: to 0 (`linear`, the default, or `cosine`), or not at
+    """How the learning rate changes, step by step: to 0 (`linear`, the default, or `cosine`), or not at
     all."""
     warmup: Share | None = None
     """The share of all steps in which it rises from 0. By default 0."""

@@ -25,7 +25,7 @@ def packed(texts: Sequence[Text], length: int, pad: int) -> dict[str, Tensor]:
     """Sequences of ``length`` tokens that have the texts one behind another; one that is alone may be
     shorter.
 
-    Positions begin anew with each text, and where a text goes on in the next sequence: by them the model sees
+    Positions restart with each text, and where a text continues in the next sequence: by them the model sees
     that a text is not to attend to others. A text's first token is no label.
     """
     rows: list[list[tuple[int, int, int]]] = [[]]
