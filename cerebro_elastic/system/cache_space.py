@@ -1,11 +1,11 @@
 """The space that a host's cache may take: before a partition is fetched, others are dropped to make room.
 
 Copies of bases (``hop/checkpoint/bases.py``) lie among the partitions and count as such. Made batches and
-opened rows (``made_once.py``) lie in folders like partitions, in a space of their own.
+opened rows (``made_once.py``) lie in folders like partitions, in a separate space.
 
 Every process that has a partition open holds a shared lock on the file ``use`` in the partition's folder. A
 partition is dropped only by who gets that lock alone; the kernel releases the locks of a killed process. The
-time of the file is when the partition was last asked for: the one that was asked for longest ago goes first.
+time of the file is when the partition was last requested: the one requested longest ago goes first.
 
 References to a dataset on the same file system and clones take no space, and do not count.
 """

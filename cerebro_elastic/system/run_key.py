@@ -58,7 +58,7 @@ class RunKey:
 
     @classmethod
     def kept(cls, file: Path) -> Self:
-        """The key in ``file``; a new one if there is no such file."""
+        """The key in ``file``; a new one if the file is missing."""
         return cls.read(file) if file.exists() else cls(secrets.token_bytes(_BYTES)).kept_in(file)
 
     @classmethod

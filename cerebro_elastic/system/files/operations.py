@@ -252,7 +252,7 @@ def _clock_of(folder: Path) -> float:
 
 @cache
 def _this_machine() -> str:
-    """Names the kernel that grants locks, until it is started anew."""
+    """Names the kernel that grants locks, until it restarts."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
     except OSError:
@@ -422,7 +422,7 @@ class _Yielded(io.RawIOBase):
 
 
 class _Requests(io.RawIOBase):
-    """A remote file whose every read is a request of its own, so that it can be repeated."""
+    """A remote file whose every read is a separate request, so that it can be repeated."""
 
     def __init__(self, place: Place) -> None:
         self._place = place

@@ -232,7 +232,7 @@ def _difference(seconds: float) -> str:
 def translated(kind: type[CerebroError], doing: str) -> Iterator[None]:
     """Raise an exception that is no ``CerebroError`` as ``kind``, a full disk as ``DiskFull``.
 
-    Every format has exceptions of its own, hence ``Exception``: keep the block small.
+    Every format has its own exceptions, hence ``Exception``: keep the block small.
     """
     try:
         yield

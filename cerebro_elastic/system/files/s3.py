@@ -149,7 +149,7 @@ _GROWS = 1000
 
 @dataclass(slots=True)
 class Upload:
-    """An upload that goes on from the part at which it was cut off.
+    """An upload that continues from the part at which it was cut off.
 
     The object is visible when a call has returned. A call that failed may be repeated: parts that the server
     has, and that are the same still, are not sent again.
@@ -170,8 +170,8 @@ class Upload:
         except Exception as exc:
             if self._id is None or not _unknown_upload(exc):
                 raise
-        # Completed by a request whose answer was lost, or cleared away by the server: what is right in both
-        # cases is to begin anew.
+        # Completed by a request whose answer was lost, or cleared away by the server: in both cases it starts
+        # again.
         self._id, self._sent = None, {}
         return self._upload(fs)
 

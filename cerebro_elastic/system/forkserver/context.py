@@ -30,7 +30,7 @@ _inherited: list[int] = []
 class ForkServerContext(SpawnContext):
     """The context whose processes are forks of the server of which this process is one, and end with it.
 
-    Where there is none they are spawned.
+    Without one they are spawned.
     """
 
     class Process(SpawnProcess):
@@ -40,7 +40,7 @@ class ForkServerContext(SpawnContext):
 
 
 class _Started:
-    """The process, as ``multiprocessing`` asks for it (``popen_fork.Popen``)."""
+    """The process, by the interface of ``multiprocessing`` (``popen_fork.Popen``)."""
 
     method = "spawn"
 

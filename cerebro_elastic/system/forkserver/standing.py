@@ -1,8 +1,8 @@
 """A fork server that stays when a command has ended, so that the next one finds its libraries imported.
 
 It has imported what the last command had, but for the user's files, which each command imports itself: a
-command's own fork server is a fork of it. It serves one user, environment and working directory. It ends when
-nobody has asked for ``SECONDS``, and when a file that it has imported has changed.
+command's own fork server is a fork of it. It serves one user, environment and working directory. It ends
+after ``SECONDS`` without a request, and when a file that it has imported has changed.
 """
 
 from __future__ import annotations
