@@ -50,7 +50,7 @@ class Host:
 
 
 class Candidate:
-    """One who may lead the run of ``record``, and keeps its ``journal``; what decides is of these
+    """A process that may lead the run of ``record``, and keeps its ``journal``; what decides is of these
     ``versions``."""
 
     def __init__(

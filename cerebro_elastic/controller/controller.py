@@ -82,7 +82,7 @@ class Controller(Follower):
         super().__exit__()
 
     def step(self, timeout: float | None) -> list[Event]:
-        """Take in the next revision, if there is one within ``timeout`` seconds, and act on it; its events.
+        """Take in the next revision, if one comes within ``timeout`` seconds, and act on it; its events.
 
         Raises:
             Deposed: This controller does not lead any more.

@@ -60,7 +60,7 @@ class Follower:
         return self._stream.revision
 
     def step(self, timeout: float | None) -> list[Event]:
-        """Take in the next revision, if there is one within ``timeout`` seconds; its events. Raises
+        """Take in the next revision, if one comes within ``timeout`` seconds; its events. Raises
         ``Compacted`` if the store has forgotten what comes next, ``ForeignValue`` if others have changed a
         key of the run."""
         events = self._stream.next(timeout)

@@ -213,7 +213,7 @@ class Engine:
     # The controller.
 
     def settle(self) -> None:
-        """Decide, and let it happen, until there is nothing to do but wait."""
+        """Decide, and let it happen, until only waiting is left."""
         while (
             self.led
             and self.state is not self._settled

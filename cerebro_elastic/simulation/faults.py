@@ -136,7 +136,7 @@ def inject(engine: Engine, fault: Fault, node: Node) -> None:
 
 
 def _depose(engine: Engine, absence: float) -> None:
-    """The leader dies. When its lease has ended the next candidate leads, if there is one by then."""
+    """The leader dies. When its lease has ended the next candidate leads, if one exists by then."""
     if not engine.led:
         return
     engine.led = False

@@ -85,10 +85,10 @@ def redecide(
     rest of a decision that was under way then cannot be made again, and does not count.
 
     Args:
-        policy: What decided then: which node takes which unit.
-        search: What decided then: which configs there are.
+        policy: The policy that decided then.
+        search: The search that decided then.
         enough: Asked as events are decided again; the rest of the history is left out once it returns true.
-        former: What decided before each extension of the run which configs there are, if that is another.
+        former: The searches that decided before each extension of the run, if these were others.
     """
     searches = [*former, search]
     states = list(accumulate(events, fold, initial=State()))

@@ -4,8 +4,8 @@ Copies of bases (``hop/checkpoint/bases.py``) lie among the partitions and count
 opened rows (``made_once.py``) lie in folders like partitions, in a separate space.
 
 Every process that has a partition open holds a shared lock on the file ``use`` in the partition's folder. A
-partition is dropped only by who gets that lock alone; the kernel releases the locks of a killed process. The
-time of the file is when the partition was last requested: the one requested longest ago goes first.
+partition is dropped only under an exclusive lock; the kernel releases the locks of a killed process. The time
+of the file is when the partition was last requested: the one requested longest ago goes first.
 
 References to a dataset on the same file system and clones take no space, and do not count.
 """
@@ -53,7 +53,7 @@ def use(folder: Path) -> int:
     except OSError:  # a cache that is only read: no process like this one drops anything from it
         lock = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH)  # whoever drops the partition is done soon
+        fcntl.flock(lock, fcntl.LOCK_SH)  # a process that drops the partition is done soon
         with suppress(OSError):
             os.utime(lock)
     except BaseException:
@@ -126,7 +126,7 @@ class CacheSpace:
         return granted
 
     def _make_room(self, folder: Path, size: int, room: Room) -> int:
-        """Drop what may go until there is room; returns the bytes that are missing still."""
+        """Drop what may go until the room suffices. Returns the bytes that are still missing."""
         sizes = {other: _size(other) for other in self.root.glob(f"{_DIGEST}/*-*") if other != folder}
         excess = sum(sizes.values()) + size - self.limit_bytes
         if excess > 0 and room == "spare":
@@ -175,7 +175,7 @@ def _size(folder: Path) -> int:
         return 0
     clones = {name.removesuffix(CLONE) + ".npy" for name in files if name.endswith(CLONE)}
     present = sum(stat.st_size for name, stat in files.items() if name not in clones | {_RESERVED})
-    if _RESERVED in files and (lock := _alone_in(folder)) is None:  # else who reserved it was killed
+    if _RESERVED in files and (lock := _alone_in(folder)) is None:  # else its process was killed
         with suppress(FileNotFoundError, ValueError):
             return max(present, int((folder / _RESERVED).read_text()))
     elif _RESERVED in files:

@@ -26,7 +26,7 @@ def leave_within(seconds: float) -> None:
 
 
 def seconds_to_leave() -> float:
-    """Seconds until the deadline, negative behind it; infinite if nobody has asked this process to leave."""
+    """Seconds until the deadline, negative behind it; infinite without a request to leave."""
     return _deadline - time.monotonic()
 
 

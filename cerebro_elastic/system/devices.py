@@ -1,6 +1,6 @@
 """The devices of this machine as torch names them: ``cpu``, or an accelerator of any maker (``cuda:1``).
 
-All that the package asks of an accelerator is asked here. Each maker's module in torch (``torch.cuda``,
+The package uses accelerators through this module alone. Each maker's module in torch (``torch.cuda``,
 ``torch.xpu``, ...) has functions of the same names; what a maker lacks counts as 0. Torch is imported on use.
 To look for devices may forbid later forks to use them: a process that forks looks in a child.
 """
@@ -129,7 +129,7 @@ def limit(device: str, most_bytes: int) -> None:
 
 
 def synchronize(device: str) -> None:
-    """Wait until the device has done what it was asked to."""
+    """Wait until the device has done its queued work."""
     if is_accelerator(device) and hasattr(_module(device), "synchronize"):
         _module(device).synchronize(*_which(device))
 

@@ -32,7 +32,7 @@ class RunKey:
     secret: bytes = field(repr=False)
     """The 32 bytes."""
     file: Path | None = field(default=None, compare=False)
-    """The file that contains them, if there is one."""
+    """The file that contains them, if any."""
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Self | None:

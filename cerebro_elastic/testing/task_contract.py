@@ -334,7 +334,7 @@ class TaskContract:
         exported, again = (
             task.export(dict(self.hparams), hop(state), self.seed, len(ORDERS), len(ROWS)) for _ in range(2)
         )
-        assert exported.weights, "there are weights"
+        assert exported.weights, "it has weights"
         assert digest(dict(exported.weights)) == digest(dict(again.weights))
         assert "MODEL" in exported.load or "CHECKPOINT" in exported.load, "the code names a file"
         compile(exported.load, "load", "exec")

@@ -332,7 +332,7 @@ class SupportsCheck(Protocol):
 
 
 class Observed:
-    """``SupportsCheck.observed`` of a task that calls ``_observe``, if there is one."""
+    """``SupportsCheck.observed`` of a task that calls ``_observe``, if any."""
 
     _observe: Observe | None = None
 

@@ -70,8 +70,8 @@ def evaluated(job: UnitJob, metrics: Mapping[str, float]) -> UnitResult:
 
 
 def intervals(values: ModelValues, rows: int, seed: int) -> dict[str, tuple[float, float]]:
-    """The interval of each metric that is a mean over the ``rows`` of the test set, by name. Where all rows
-    have one value, there is none: other draws of them say nothing."""
+    """The interval of each metric that is a mean over the ``rows`` of the test set, by name. None where all
+    rows have one value: other draws of them say nothing."""
     means = {
         name: np.asarray(each, np.float64)
         for name, each in values.rows.items()

@@ -94,7 +94,7 @@ class UserFunctions:
         return arguments.select(self._model_fn, {**self._all(hparams), **context})
 
     def prepared(self, batches: Iterable[Any], hparams: HParams) -> Iterator[Any]:
-        """Apply ``input_fn``, if there is one, to batches of the loader."""
+        """Apply ``input_fn``, if any, to batches of the loader."""
         function = self._input_fn
         chosen = arguments.select(function, self._all(hparams)) if function else {}
         for batch in batches:

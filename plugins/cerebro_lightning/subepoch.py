@@ -157,7 +157,7 @@ class SubEpoch:
     stopped_after: int | None = field(init=False, default=None)
     """How many of the partition's batches are trained, if the unit was stopped."""
     not_finite: str | None = field(init=False, default=None)
-    """The name of a value that is NaN or infinite, if there is one."""
+    """The name of a value that is NaN or infinite, if any."""
     untrained: Mapping[str, Still] = field(init=False, default_factory=dict)
     """The tensors of the module that get no gradient, as the unit finds them."""
     taking: Callable[[], AbstractContextManager[None]] = field(init=False, default=nullcontext)

@@ -106,7 +106,7 @@ def _untouched(modules: Sequence[nn.Module], *, training: bool) -> Iterator[None
     """Inside the block the modules themselves, not their submodules, are in the mode; assignments to them are
     undone.
 
-    Raises ``TaskError`` if there was one: a record would assign once, and ``forward`` does at every batch.
+    Raises ``TaskError`` if one was made: a record would assign once, and ``forward`` does at every batch.
     """
     before = [(module, dict(vars(module)), dict(buffers_of(module))) for module in modules]
     assigned = set()

@@ -71,8 +71,8 @@ def run(
 ) -> RunResult:
     """Run a recipe on a Ray cluster, or continue an unfinished run of it.
 
-    Each host is an actor that Ray places where there is room, and that runs ``cerebro host``. Machines may
-    come and go. ``KeyboardInterrupt`` stops the run cleanly.
+    Each host is an actor that Ray places where it fits, and that runs ``cerebro host``. Machines may come and
+    go. ``KeyboardInterrupt`` stops the run cleanly.
 
     Args:
         recipe: A YAML file; with ``working_dir`` one in that folder.

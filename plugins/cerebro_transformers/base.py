@@ -223,7 +223,7 @@ class Base:
         return max((index + 1 for index in padding if index is not None), default=0)
 
     def tokens(self, texts: Sequence[str]) -> list[Text]:
-        """The tokens of texts, each with the token that ends a text, if there is one."""
+        """The tokens of texts, each with the token that ends a text, if any."""
         rows = (self._ended(row) for row in self._encoded(texts))
         return [[(token, True) for token in row] for row in rows]
 

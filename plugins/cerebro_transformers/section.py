@@ -73,7 +73,7 @@ class TransformersSection(TaskSection):
     """For `causal-lm` and `dpo`: each text is a conversation, a list of messages in JSON, and the tokenizer's
     chat template makes a text of it. Learned are `all` of its tokens, or the `answers` of the assistant."""
     labels: Classes | None = None
-    """For classes: how many there are, or their names."""
+    """For classes: their number, or their names."""
     beta: Annotated[float, Field(gt=0)] | None = None
     """For `dpo`: how strongly the model is held to its base. By default 0.1."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None

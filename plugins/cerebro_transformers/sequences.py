@@ -136,7 +136,7 @@ def _padded(tokenizer: Any, texts: Sequence[Any], length: int, truncate: bool, *
 
 
 def count_of(classes: Labels) -> int:
-    """How many there are."""
+    """The number of classes."""
     return classes if isinstance(classes, int) else len(classes)
 
 

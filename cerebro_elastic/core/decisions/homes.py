@@ -35,7 +35,7 @@ def rebalance(
         cached: By node: the partitions in its cache.
         partitions: Partitions are numbered ``0 .. partitions - 1``.
         speed_factors: By node: its seconds for one partition, compared with other nodes.
-        replicas: On how many different nodes each partition is at home; on all, if there are fewer.
+        replicas: The number of nodes at which each partition is at home; all, if they are fewer.
     """
     if not nodes:
         return {}

@@ -55,10 +55,10 @@ def used_nodes(state: State, plan: Plan) -> list[Node]:
     nodes = sorted(state.nodes.values(), key=lambda node: node.registration)
     staying = [n for n in nodes if n.registration >= state.extended and n.drain is None and n.stalled is None]
     trusted = [n for n in staying if n.name not in state.quarantined]
-    return (trusted or [n for n in staying if not _in_trouble(state, n)])[: plan.max_nodes]
+    return (trusted or [n for n in staying if not _is_faulty(state, n)])[: plan.max_nodes]
 
 
-def _in_trouble(state: State, node: Node) -> bool:
+def _is_faulty(state: State, node: Node) -> bool:
     streak = state.streaks.get(node.name)
     return node.name in state.quarantined and streak is not None and streak.kind.of_node
 

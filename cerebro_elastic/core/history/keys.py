@@ -262,17 +262,17 @@ class Kind:
     """The field of the value that is the key's revision: the last one; the first one of a key that is
     ``leased``."""
     guarded: bool = False
-    """Whoever writes such a key compares it with what the state says."""
+    """A writer of such a key compares it with the state."""
     leased: bool = False
     """They are always under a lease: without one they are foreign."""
     named: bool = False
-    """No event writes them, and there is one for each node, config, attempt or visit."""
+    """No event writes them, and each node, config, attempt or visit has one."""
     by: str = ""
     """Who writes them without an event."""
 
     @property
     def has_names(self) -> bool:
-        """Whether there are several, each with a name."""
+        """Whether several exist, each with a name."""
         return self.named or self.concerned is not None
 
 

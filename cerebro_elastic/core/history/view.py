@@ -1,4 +1,4 @@
-"""What does a run look like to those who watch it, or read its record? One view, advanced event by event.
+"""What does a run look like to its watchers, or to readers of its record? One view, advanced event by event.
 
 Whatever people and other programs see of a run is made from it: status, pages, reports, results, what loggers
 and callbacks get, the journal for optuna, measured times, and which checkpoints are kept.
@@ -143,7 +143,7 @@ class Spans:
         self.known: dict[int, float] = {}
         """When the latest visit so far had ended, by the number of the event that said so."""
         self._assigned = self._over = False
-        """Whether there was an assignment since the run began or was extended, and whether it has ended."""
+        """Whether a unit was assigned since the run began or was extended, and whether it has ended."""
         self._ordered: dict[str, float] = {}
         """By node: the seconds of its last quarantine."""
 

@@ -218,7 +218,7 @@ class Resume(Decision):
 
 
 class Search(Protocol):
-    """Which configs there are, and how far each is trained.
+    """Creates configs, and decides how far each is trained.
 
     A search keeps no memory: all that it needs is in the context, so that a controller that takes over
     continues as the last one would have. The controller calls ``decide`` until it returns nothing, then

@@ -38,7 +38,7 @@ class Plan:
     """The number of validation partitions of a config that are evaluated by separate units; 0: validation
     belongs to the epoch's last unit."""
     folds: int = 0
-    """Into how many folds the training partitions are divided, in their order; 0: there are validation
+    """Into how many folds the training partitions are divided, in their order; 0: the run has validation
     partitions besides them, and each config trains on all."""
     min_nodes: int = 1
     """The number of nodes for which the run waits before its first unit."""
@@ -52,7 +52,7 @@ class Plan:
     start: Parent | None = None
     """The checkpoint from outside the run with which the search's configs begin."""
     replicas: int = 1
-    """On how many nodes each partition is at home; on all, if there are fewer."""
+    """The number of nodes at which each partition is at home; all, if they are fewer."""
     on_demand: bool = False
     """A node that would be idle otherwise may fetch a partition that is at home elsewhere."""
     progress: Progress = Progress.FREE

@@ -64,7 +64,7 @@ class Part:
     index: int
     """Its number, from 0."""
     count: int
-    """How many parts there are."""
+    """The number of parts."""
 
     def rows(self, total: int) -> slice:
         """The part's rows of ``total``; the last parts may have fewer than the others, or none."""

@@ -74,7 +74,7 @@ def floats(values: Any, name: str, truths: bool = False) -> Array:
             for value in given.flat:
                 if not _is_number(value) and not (truths and isinstance(value, bool | np.bool_)):
                     content = "rows of different lengths" if isinstance(value, list | tuple) else repr(value)
-                    raise ScheduleError(f"{name} is not an array of numbers: there is {content} in it")
+                    raise ScheduleError(f"{name} is not an array of numbers: it contains {content}")
         elif given.dtype.kind not in ("iufb" if truths else "iuf"):
             raise ScheduleError(f"{name} is not an array of numbers, but one of {given.dtype}")
         return np.asarray(given, dtype=np.float64)

@@ -179,7 +179,7 @@ def lock(
     store: Store, key: str, made: str, waiting: Callable[[], None], seconds: float = _LEASE_SECONDS
 ) -> Iterator[bool]:
     """Hold the lock ``key`` in the block, which makes the key ``made``. The block gets ``False``, and need do
-    nothing, once that is there: whoever holds the lock then, perhaps on a bad network, is not waited for.
+    nothing, once that is there: a holder of the lock, perhaps on a bad network, is then not waited for.
 
     While another process holds the lock, wait; ``waiting`` is called once. The lock of a process that dies is
     free when its lease of ``seconds`` ends. Each try has its own lease: the machine may sleep meanwhile.

@@ -55,7 +55,7 @@ def restore(
         written = [*_held(state, record.keys), *_reported(history, record.keys)]
         batches = [written[at : at + _AT_ONCE] for at in range(0, len(written), _AT_ONCE)]
         list(pool.map(lambda batch: record.store.txn([], batch), batches))
-    # The spec comes last: without it there is no run.
+    # The spec comes last: without it no run exists.
     done = record.store.txn([absent(record.keys.spec)], [Put(record.keys.spec, spec)])
     store.txn([], [Delete(_COUNTED)])
     store.compact(done.revision)

@@ -111,9 +111,9 @@ def _write_s3(place: Place, data: Iterable[Chunk], hashing: Hashing) -> Content:
 
 
 def create(place: Place, data: bytes) -> bool:
-    """Write a small file unless there is one of its name. Returns whether this process has written it. Of
-    several that write it at one moment exactly one has, where the storage can do that: local disks and
-    network mounts can, S3 can, and what neither knows ``If-None-Match`` nor has links may let all of them."""
+    """Write a small file unless its name exists. Returns whether this process has written it. Of several that
+    write it at one moment exactly one has, where the storage can do that: local disks and network mounts can,
+    S3 can, and what neither knows ``If-None-Match`` nor has links may let all of them."""
     if not place.local:
         return bool(attempt(place, lambda fs: _create(fs, place.path, data)))
     make_folder(os.path.dirname(place.path))

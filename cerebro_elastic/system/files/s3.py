@@ -228,7 +228,7 @@ class Upload:
 
 
 def create(fs: Any, path: str, data: bytes) -> bool:
-    """Write an object unless there is one of its name; returns whether it was written."""
+    """Write an object unless its name exists; returns whether it was written."""
     bucket, key, _ = fs.split_path(path)
     put = partial(fs.call_s3, "put_object", Bucket=bucket, Key=key, Body=data)
     try:

@@ -27,7 +27,7 @@ from cerebro_elastic.system.process import PYTHON, children
 STAYS = "stay"
 """The value of ``$CEREBRO_FORKSERVER`` with which servers stay."""
 SECONDS = 600.0
-"""For how long one stays when nobody asks."""
+"""For how long one stays without a request."""
 TITLE = "cerebro: libraries for the next command"
 _TICK = 10_000_000
 """Nanoseconds by which the clock of files may be behind."""

@@ -41,8 +41,8 @@ class Parts:
 class Portion:
     """A rank's part of a global batch: the rows ``start <= row < stop``, and its weight in the mean.
 
-    A batch with fewer rows than there are ranks leaves some without: they get row 0 with ``share`` 0, since
-    every rank has to take part in every step.
+    A batch with fewer rows than ranks leaves some without: they get row 0 with ``share`` 0, since every rank
+    has to take part in every step.
     """
 
     start: int
@@ -144,8 +144,8 @@ class Sharding(Protocol):
     """A parallelism that can hand over its shards as they are, without gathering them.
 
     They are cut by rows, as ``torch.chunk`` cuts them. So rank ``i`` of the next unit of as many ranks may
-    load what rank ``i`` exported; and who wants all of a tensor puts the shards together (``checkpoint``).
-    Its ``load`` takes a rank's rows wherever it takes a full tensor.
+    load what rank ``i`` exported; and the whole tensor is its shards together (``checkpoint``). Its ``load``
+    takes a rank's rows wherever it takes a full tensor.
     """
 
     def export_shards(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:

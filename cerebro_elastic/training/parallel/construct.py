@@ -209,8 +209,8 @@ def untrained(
     """The tensors of a whole model that get no gradient, as they are in the state ``values`` from which it
     continues, or else in the model itself, by their names behind ``prefix``.
 
-    Left out are those that are ``known``. There are none if they are small, or if the model makes its state
-    in its own way. Rank 0 alone gets an answer: it saves what is whole.
+    Left out are those that are ``known``. None are returned if they are small, or if the model makes its
+    state in its own way. Rank 0 alone gets an answer: it saves what is whole.
     """
     if type(model).state_dict is not nn.Module.state_dict or ranks()[0]:
         return {}

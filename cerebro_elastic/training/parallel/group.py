@@ -70,7 +70,7 @@ def _nothing() -> None:
 
 
 def listen(host: str, *, timeout: float = FORM_SECONDS) -> TCPStore:
-    """Rank 0's end of the meeting place, for those who know this machine as ``host``: on a free port
+    """Rank 0's end of the meeting place, for ranks that know this machine as ``host``: on a free port
     (``store.port``) of ``store.host``."""
     with _clear(f"{host} cannot be listened at"):
         try:

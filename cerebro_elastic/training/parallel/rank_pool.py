@@ -100,7 +100,7 @@ class Ranks:
             raise RankFailed(f"process {rank} died") from exc
 
     def answer(self, rank: int) -> Any:
-        """What the process made of what it was asked. Raises ``RankFailed``."""
+        """The result of the process's call. Raises ``RankFailed``."""
         if not self._pipes[rank].poll(self._seconds):
             # faulthandler's; a late answer would be taken for that to the next question.
             os.kill(self.pid(rank), signal.SIGABRT)
