@@ -275,7 +275,7 @@ def dry_run(state: DispatchState, rule: Rule, ahead: float, cutoff: float) -> tu
 
 
 def mean_unit(state: DispatchState) -> float:
-    """Seconds of a unit, in the mean over what is left."""
+    """Mean seconds of a remaining unit."""
     partitions = len(state.tables.fetch)
     units = [u.bit_count() + partitions * e for u, e in zip(state.undone, state.later, strict=True)]
     seconds: float = sum(state.fastest)

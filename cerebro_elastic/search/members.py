@@ -1,7 +1,7 @@
 """Searches over configs that are trained on folds, or with several seeds.
 
 Any search decides on such a config as on another: it sees the mean of the trainings that have come so far,
-and what it decides holds for all of them. What is special is decided here:
+and its decisions hold for all of them. Decided here:
 
 - Which trainings wait. A search that judges configs while they train compares them at the ends of epochs, so
   their trainings advance together. Under any other search only some are begun at a time: each config's first

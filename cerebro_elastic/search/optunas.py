@@ -101,7 +101,7 @@ class OptunaSampler:
                 return self.sampler(seed=seed, **self._of_constraints(), **self._options)
             except ImportError as exc:
                 raise MissingExtra(
-                    f"optuna's {self.sampler.__name__} needs what is not installed: {exc}; "
+                    f"optuna's {self.sampler.__name__} needs a missing package: {exc}; "
                     f"{install_extra('search')}"
                 ) from exc
             except (TypeError, ValueError) as exc:

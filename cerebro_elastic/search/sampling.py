@@ -105,8 +105,8 @@ def key(hparams: Mapping[str, Any]) -> str:
 class Labels:
     """The values of a choice as optuna and Ray Tune take them: scalars.
 
-    What is no scalar is JSON text there. If two of these would be equal (1, 1.0 and true are), all values are
-    JSON text.
+    Values that are no scalars are JSON text there. If two of these would be equal (1, 1.0 and true are), all
+    values are JSON text.
     """
 
     def __init__(self, choice: Sequence[Any]) -> None:

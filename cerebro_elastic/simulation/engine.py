@@ -196,7 +196,7 @@ class Engine:
         return self.state.revision + 1
 
     def record(self, event: Event) -> None:
-        """Record the event: it happens now. A node whose unit it ends begins what is queued."""
+        """Record the event: it happens now. A node whose unit it ends begins the next in its queue."""
         queued = self.state.queued
         self.state = fold(self.state, event)
         self.events.append(event)
@@ -430,7 +430,7 @@ class Engine:
         name = f"{unit.config}/{unit.epoch:04d}-{position(config):04d}-{attempt.token}"
         checkpoint = CheckpointRef(f"simulated:{name}", name, sizes.state(unit.config))
         output = checkpoint if trains else attempt.input
-        assert output is not None, "what is evaluated has been trained"
+        assert output is not None, "only a trained config is evaluated"
         return Visit(
             unit=unit,
             index_in_epoch=position(config),

@@ -27,8 +27,8 @@ from cerebro_elastic.system.files import Place, as_its_folder, chunks, make_fold
 from cerebro_elastic.system.process import try_lock
 
 Room: TypeAlias = Literal["needed", "next", "spare"]
-"""For what a partition is fetched. What is ``needed`` comes in any case, what is ``next`` if others can be
-dropped for it, and what is ``spare`` if there is room without that."""
+"""Why a partition is fetched. A ``needed`` one comes in any case, a ``next`` one if others can be dropped for
+it, and a ``spare`` one if room is left without that."""
 
 SUMS = ".sums"
 """The suffix of the file with the row sums of a column. It begins with the sha256 of the column's file."""
@@ -37,12 +37,12 @@ CLONE = ".clone"
 _USE, _LOCK, _RESERVED = "use", "lock", "reserved"
 _LOOK_SECONDS = 0.05
 _SPARE_BYTES = 1 << 20
-"""What is left on a disk for the file system's own."""
+"""The bytes left on a disk for the file system itself."""
 _DIGEST = "[0-9a-f]" * 64
 
 
 class NoRoom(StorageError):
-    """The cache has no room for what is not needed yet."""
+    """The cache has no room for data that are not needed yet."""
 
 
 def use(folder: Path) -> int:
@@ -157,7 +157,7 @@ class CacheSpace:
 
 
 def disk_space(root: Path) -> CacheSpace:
-    """The space of a cache on a full disk: what its partitions take, and what is left."""
+    """The space of a cache on a full disk: that of its partitions, and the free rest."""
     taken = sum(map(_size, root.glob(f"{_DIGEST}/*-*")))
     return CacheSpace(root, max(0, taken + shutil.disk_usage(root).free - _SPARE_BYTES))
 

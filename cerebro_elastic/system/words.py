@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-# What moves the cursor, colours, or turns the direction of writing, and so would show what is not there.
+# Characters that move the cursor, colour, or turn the direction of writing, and so would show false text.
 _UNSEEN = re.compile(
     r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )

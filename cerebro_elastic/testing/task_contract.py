@@ -281,7 +281,7 @@ class TaskContract:
         (result,) = self.trained_units(1)
         with _saved(result.state) as ref:
             loaded = checkpoint.load(ref)
-        assert digest(loaded) == ref.digest, "what is loaded is what was saved"
+        assert digest(loaded) == ref.digest, "the loaded state is the saved one"
         direct, after = (self.task().train(self.job(1, state)) for state in (result.state, loaded))
         assert digest(after.state) == digest(direct.state), "and what follows from it is the same"
 

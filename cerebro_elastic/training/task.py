@@ -171,7 +171,7 @@ class UnitResult:
     batches."""
     before: Mapping[str, Still] = field(default_factory=dict)
     """Further tensors of the state that shall lie in a base, as they were when the unit began: those that it
-    does not train. What is not the same any more when it is saved hops like all others."""
+    does not train. A value that differs when it is saved hops like all others."""
     not_finite: str | None = None
     """Which loss or parameter is NaN or infinite at the end of a whole unit. ``None`` if none is, and of a
     part of a unit: a unit's fate must not depend on where it was split."""

@@ -145,7 +145,7 @@ class UnitRunner:
 
     def fetch(self, phase: Phase, index: int, beat: Callable[[], None], room: Room = "needed") -> Partition:
         """A training or validation partition, fetched into the cache if it is not there. ``beat`` is called
-        often meanwhile. What is not ``needed`` yet comes only if there is ``room`` (``NoRoom``)."""
+        often meanwhile. Data not ``needed`` yet come only if they find ``room`` (``NoRoom``)."""
         return self.cache.fetch(self._url, self._manifest, self._split(phase), index, beat, room)
 
     def holds(self, phase: Phase, index: int) -> bool:

@@ -147,7 +147,7 @@ def _unit_runner(spec: Spec, env: Mapping[str, str], local_rank: int, beat: Call
 
 
 def _do_units(context: RankContext, assignments: AssignmentWatcher, env: Mapping[str, str]) -> bool:
-    """Do what is assigned until the run ends, the rank is to leave, or only a fresh process can continue
+    """Do assigned units until the run ends, the rank is to leave, or only a fresh process can continue
     (``True``): this one has grown, or a unit has changed what configs share."""
     runner, identity = context.unit_runner, context.identity
     leads_node = identity.local_rank == 0

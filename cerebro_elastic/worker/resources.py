@@ -184,7 +184,7 @@ class ResourceMeter:
         self._sampled_at = self._began
 
     def end(self) -> Resources:
-        """What was taken until now."""
+        """The usage until now."""
         seconds = self._clock.now() - self._began
         if not self._samples:
             self._sample()

@@ -88,7 +88,7 @@ class BackgroundWriter(_BackgroundThread):
 
 
 class BackgroundCleaner(_BackgroundThread):
-    """A thread for what is left to do when a visit is committed."""
+    """A thread for the work that is left when a visit is committed."""
 
     def __init__(self, alarm: Callable[[BaseException], None]) -> None:
         super().__init__("cleaner", alarm)

@@ -215,7 +215,7 @@ def _own(saved: Tree, parent: Tree, own: Tree) -> Tree:
 
 
 def plain_tensors(logged: Any) -> Any:
-    """What was ``logged``, as tensors of torch's own class: a loss of monai's data is a ``MetaTensor``."""
+    """The ``logged`` values, as tensors of torch's own class: a loss of monai's data is a ``MetaTensor``."""
     if isinstance(logged, dict):
         return {name: plain_tensors(value) for name, value in logged.items()}
     return logged.as_subclass(Tensor) if isinstance(logged, Tensor) else logged

@@ -12,7 +12,7 @@ from cerebro_elastic.extending.running import ConfigResult
 
 MOST_TOKENS = 4_000
 _LAST_LINE = 100
-"""The tokens that are kept for a line which says what is left out."""
+"""The tokens kept for a line that says what is left out."""
 _MOST_OF_HEAD = 1_600
 """The tokens that the head may take where rows follow."""
 _TOKEN = re.compile(r"[A-Za-z]{1,4}|[^\S\n]+|.", re.DOTALL)

@@ -186,7 +186,7 @@ class OnlineRun:
     """A dispatch of ``instance`` while the disturbances happen.
 
     Args:
-        instance: What is expected.
+        instance: The expected problem.
         disturbances: What happens.
         candidates: The settings to try first.
         seed: For all that is random.

@@ -67,8 +67,7 @@ class TransformersSection(TaskSection):
     """For `causal-lm`: put the texts of a batch one behind another into sequences of `length` tokens, without
     letting one see another (the default); or give each its own sequence."""
     truncate: bool | None = None
-    """Cut off what is longer than `length`, where each text has its own sequence. By default that is
-    refused."""
+    """Cut off texts longer than `length`, where each has its own sequence. By default that is refused."""
     chat: Literal["all", "answers"] | None = None
     """For `causal-lm` and `dpo`: each text is a conversation, a list of messages in JSON, and the tokenizer's
     chat template makes a text of it. Learned are `all` of its tokens, or the `answers` of the assistant."""

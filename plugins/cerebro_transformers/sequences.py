@@ -16,7 +16,7 @@ Batch: TypeAlias = tuple[dict[str, Tensor], Tensor]
 Labels: TypeAlias = int | Sequence[str]
 """The number of classes, or their names."""
 IGNORED = -100
-"""The label of what has none."""
+"""The label of a token that has none."""
 Text: TypeAlias = Sequence[tuple[int, bool]]
 """Tokens, and whether the model learns to predict each."""
 

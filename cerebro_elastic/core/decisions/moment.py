@@ -3,7 +3,7 @@
 Of the registered nodes those get units that are not leaving, stalled or quarantined; at most as many as the
 run uses.
 
-What is left of the run is for policies that play it forward. The core has no clock, and a unit under way does
+The remaining work is for policies that play the run forward. The core has no clock, and a unit under way does
 not report how far it is. But visits state when they ended. So an attempt counts as begun when the last visit
 before it ended (``Attempt.last_visit_ended``), and "now" is the end of the last visit of all. (Half of the
 expected seconds would be simpler, but loses much of what looking ahead gains.)
@@ -223,8 +223,8 @@ class Moment:
         return min((known[name] for name in homes if name in known), default=min(known.values(), default=1.0))
 
     def remaining_work(self, freed: str | None = None) -> RemainingWork | None:
-        """What is left of the run on these nodes; ``None`` if that is more than training units of one node
-        each. If ``freed`` is given, the question is what that node does next; it counts as idle."""
+        """The remaining work of the run on these nodes; ``None`` if that is more than training units of one
+        node each. If ``freed`` is given, the question is what that node does next; it counts as idle."""
         state, plan, nodes, busy = self.state, self.plan, self.nodes, self.busy
         holders = [[name for name in state.homes[j] if name in nodes] for j in range(plan.partitions)]
         plain = all(options.plain for options in self.placements.values())
@@ -290,7 +290,7 @@ def _seconds_left(state: State, attempt: Attempt) -> float:
 
 
 class Questions:
-    """The questions to a policy's solver: what is asked when, and what an answer means."""
+    """The questions to a policy's solver: when each is asked, and what an answer means."""
 
     def __init__(self, policy: Planner, seed: int) -> None:
         self._policy, self._seed = policy, seed

@@ -1,4 +1,4 @@
-"""The run as a search sees it: its configs, what they have logged, and what is left of the budget."""
+"""The run as a search sees it: its configs, their logged values, and the rest of the budget."""
 
 from __future__ import annotations
 

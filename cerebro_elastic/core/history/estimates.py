@@ -20,7 +20,7 @@ from cerebro_elastic.core.model.state import EpochSeconds, Estimate, SpeedFactor
 from cerebro_elastic.core.model.units import Phase
 
 Profiles: TypeAlias = Mapping[str, tuple[Estimate, ...]]
-"""By config: what is known of the strategies that were profiled."""
+"""By config: the known costs of the profiled strategies."""
 
 KNOWN = 3
 """The number of visits after which a node's factor is used."""
@@ -111,7 +111,7 @@ def _half(before: float | None, seconds: float) -> float:
 
 
 def mean_epoch_seconds(known: Collection[EpochSeconds]) -> EpochSeconds:
-    """What is known of all configs' units."""
+    """The known costs of all configs' units."""
     return EpochSeconds(
         _known_mean(each.usual for each in known),
         _known_mean(each.last for each in known),

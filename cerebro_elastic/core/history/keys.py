@@ -61,7 +61,7 @@ class Keys:
         self.hosts = prefix + "hosts/"
         """The prefix of the hosts that take part."""
         self.measured = prefix + "measured/"
-        """The prefix of what was measured on the test set."""
+        """The prefix of measurements on the test set."""
 
     def node(self, name: str) -> str:
         return f"{self.prefix}nodes/{name}"

@@ -10,8 +10,8 @@ order, so every reader of the same history computes the same state. Hence a cont
 that takes over at any revision continues as the last one would have.
 
 ``TABLE`` has one row per event: who may write it, which keys it changes, which it compares, and a function
-that says when the event is possible and what is true afterwards. The store's transactions are made from the
-same rows, so that a process writes what every reader will compute. A new event is a class
+that gives the condition of the event and the state after it. The store's transactions are made from the same
+rows, so that a process writes what every reader will compute. A new event is a class
 (``core/model/events.py``), a row and a test. The fields that follow from visits, profiles and failures alone
 (timings, curves, streaks, ...) are computed in ``derived.py``.
 

@@ -121,7 +121,7 @@ class NodeSpan:
 
 
 _AT_FIRST = (LeaderChanged, NodeJoined, NodeLeft)
-"""What is out of the ordinary only once a unit was assigned."""
+"""Events that are out of the ordinary only once a unit was assigned."""
 
 
 class Spans:

@@ -220,8 +220,8 @@ def _lacking(plan: Plan, name: str, known: Iterable[Config]) -> Iterator[str]:
 
 
 def unseen(stretch: Stretch) -> Iterator[str]:
-    """Nobody looks at the test set before the run has ended. What is measured on it is a state that a visit
-    of the config has written."""
+    """Nobody looks at the test set before the run has ended. Only a state that a visit of the config has
+    written is measured on it."""
     over = stretch.start.outcome is not None
     written: set[tuple[str, CheckpointRef]] = set()
     for event in stretch.whole:

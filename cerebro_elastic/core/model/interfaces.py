@@ -22,7 +22,8 @@ from cerebro_elastic.core.model.units import Order, Unit
 
 @dataclass(frozen=True, slots=True)
 class RemainingWork:
-    """What is left of a run, for a policy that plays it forward. All times are expected seconds from now."""
+    """The remaining work of a run, for a policy that plays it forward. All times are expected seconds from
+    now."""
 
     nodes: Mapping[str, float]
     """The nodes in use, and when each is free; 0 for an idle one."""
@@ -71,8 +72,8 @@ class SchedulingContext:
     """The run's seed, then a number that differs from moment to moment. Every controller that decides at this
     moment sees the same seed."""
     remaining_work: Callable[[], RemainingWork | None] = _unknown
-    """What is left of the run, to look ahead; costly, so only policies that need it call it. ``None`` where
-    the rest is not made of units of one node each (profiles, gangs, evaluations), and for a hint."""
+    """The remaining work of the run, to look ahead; costly, so only policies that need it call it. ``None``
+    where the rest is not made of units of one node each (profiles, gangs, evaluations), and for a hint."""
     size: int = 0
     """The size of the remaining work: live configs times partitions times nodes."""
     elsewhere: Callable[[str, str, int], Unit | None] | None = None

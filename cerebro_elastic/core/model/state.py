@@ -41,7 +41,7 @@ class Streak:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What is known of a strategy for a config on a kind of node."""
+    """The known costs of a strategy for a config on a kind of node."""
 
     strategy: Strategy
     hardware: str
@@ -157,7 +157,7 @@ class State:
     outcome: str | None = None
     """How the run ended; ``None`` while it is live."""
     profiles: Mapping[str, tuple[Estimate, ...]] = field(default_factory=dict)
-    """By config: what is known of the strategies that were profiled."""
+    """By config: the known costs of the profiled strategies."""
     revision: int = 0
     """The revision of the last event."""
     curves: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
@@ -185,7 +185,7 @@ class State:
     extension: Extension | None = None
     """The last extension; ``None`` if the run was not extended."""
     measured: tuple[Measurement, ...] = ()
-    """What was measured on the test set, in order."""
+    """The measurements on the test set, in order."""
     extended: int = 0
     """The revision of the last extension. Nodes that registered before it have the plan of before, and get no
     units."""

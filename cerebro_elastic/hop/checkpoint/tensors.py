@@ -199,7 +199,7 @@ class Leaves:
     def __init__(self) -> None:
         self.by_name: dict[str, Leaf] = {}
         self.tied: dict[Any, Json] = {}
-        """The JSON of what was stored already, by what identifies it: it is not stored twice."""
+        """The JSON of values stored already, by their identity: none is stored twice."""
 
     def add(self, leaf: Leaf, path: Path) -> str:
         """Store a leaf. Returns its name."""

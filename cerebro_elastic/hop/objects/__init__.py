@@ -10,7 +10,7 @@ same constructors.
 - ``Decoder`` writes the values back into the very objects that were at the same paths at set-up, so that all
   that hold them see the values.
 - What both know of each kind of value is a row of one table (``table.py``), and so is how ``Snapshot`` sees
-  that nothing has changed. What has no row is *opaque*: it stays as a constructor has made it.
+  that nothing has changed. An object without a row is *opaque*: it stays as a constructor has made it.
 
 Nothing is imported, called or made by a name in a checkpoint, except containers and values of the standard
 library and instances of classes that the user's own code has defined.

@@ -126,7 +126,7 @@ def set_trained(module: nn.Module, names: Iterable[str]) -> None:
 
 
 def _moved_buffers(walk: Encodes, part: nn.Module, path: str) -> dict[str, Tensor | None]:
-    """What was put back is moved, too: it was written to."""
+    """Restored tensors are moved, too: they were written to."""
     moved, hidden = dict[str, Tensor | None](), non_persistent_buffers_of(part)
     for name, buffer in buffers_of(part).items() if hidden else ():
         if name in hidden and walk.has_moved(f"{path}/{name}", buffer, version_of(buffer)):

@@ -2,7 +2,7 @@
 
 Whenever a node is free, it takes a unit that it may do of a config that is idle. A ``Rule`` chooses the
 config; the rest is Algorithm 1 of the paper (section 5.3). A dispatcher never plans a start time: it
-decides when a node is free, by what is known then. So the same code
+decides when a node is free, by the knowledge of that time. So the same code
 
 - makes a plan, where units take the seconds that are expected;
 - follows a run whose units take other seconds;
@@ -26,7 +26,7 @@ class Dispatch:
     """One dispatch of ``state`` by ``rule``.
 
     Args:
-        state: What is left; it is changed.
+        state: The remaining work; it is changed.
         rule: It is restarted.
         actual: The seconds that units really take, known when they have ended. Default: the expected ones.
         cutoff: The dispatch is given up once the state cannot be finished before (seconds).

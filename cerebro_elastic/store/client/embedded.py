@@ -188,7 +188,7 @@ class EmbeddedEtcd:
             if self._process is not None and self._process.poll() is None:
                 pause = _AGAIN_SECONDS
                 continue
-            # What is in the way is in its log; clients wait for it, and say so.
+            # The reason is in its log; clients wait for it, and say so.
             with suppress(CerebroError, OSError):
                 self._start(find_etcd())
                 continue
@@ -228,7 +228,7 @@ class EmbeddedEtcd:
             stop(process)
 
     def _tidy(self) -> None:
-        """Remove what is of no use without a server."""
+        """Remove the files that are useless without a server."""
         if self._folder != self.data_dir:
             shutil.rmtree(self._folder, ignore_errors=True)
             return

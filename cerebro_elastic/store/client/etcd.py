@@ -229,7 +229,7 @@ class EtcdWatch(Watch):
                 with closing(self._open()) as stream:
                     self._read(stream, opened)
             except (NotSent, NoAnswer) as exc:
-                # Lost, silent, or ended by etcd: the position says what was delivered.
+                # Lost, silent, or ended by etcd: the position says how much was delivered.
                 if self._clock.now() - self._heard > self._cluster.settings.patience:
                     raise self._cluster.unavailable(exc) from exc
             self._stopped.wait(_REOPEN_SECONDS)
@@ -244,8 +244,8 @@ class EtcdWatch(Watch):
         return self._cluster.stream("watch", {"create_request": request}, seconds)
 
     def _read(self, stream: Stream, opened: float) -> None:
-        """Deliver what comes until the stream ends, for whatever reason. It was ``opened`` when its request
-        was sent: a driver may count its silence from then on."""
+        """Deliver changes until the stream ends, for whatever reason. It was ``opened`` when its request was
+        sent: a driver may count its silence from then on."""
         heard, position, patience = True, self._position, self._cluster.settings.patience
         with self._stream_lock:
             self._stream = stream

@@ -6,7 +6,7 @@ store's history could not be followed without a gap; behind one, revisions may b
 restored snapshot).
 The lines are a chain: each bears a digest of itself and of all lines before it. A digest that was noted
 elsewhere shows whether any line before it was changed since. The digest is the last key of the line's JSON
-object; it covers the rest of the line, byte for byte. What is behind the last whole line is no part of the
+object; it covers the rest of the line, byte for byte. Anything behind the last whole line is no part of the
 record: a full disk, a kill or a power cut has torn it, and it is cut off before anything else is written.
 """
 
@@ -57,7 +57,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """Where a journal ends. One value, so that an interrupt cannot separate what belongs together."""
+    """Where a journal ends. One value, so that an interrupt cannot separate its parts."""
 
     size: int
     """The bytes up to there."""

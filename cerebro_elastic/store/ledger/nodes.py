@@ -1,4 +1,4 @@
-"""What is written to a node's registration: by its agent, its ranks, and an operator that drains it.
+"""Writes to a node's registration: by its agent, its ranks, and an operator that drains it.
 
 Every verb changes the registration that it has read (its guard), under the lease that this has, and is sent
 again when its answer was lost.

@@ -143,8 +143,8 @@ class OperatorLedger:
                     return True
 
     def release_nodes(self) -> None:
-        """End the quarantine of all nodes: the operator has mended what was wrong. Event: ``NodeReleased``,
-        by the end of each lease."""
+        """End the quarantine of all nodes: the operator has mended the fault. Event: ``NodeReleased``, by the
+        end of each lease."""
         for item in self.record.store.range(self.record.keys.quarantined("")).items:
             self.record.store.revoke(item.lease)
 

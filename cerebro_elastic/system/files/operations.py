@@ -1,4 +1,4 @@
-"""What is done with files: each operation meets the faults of its storage in the same way.
+"""Operations on files: each meets the faults of its storage in the same way.
 
 Operations raise ``StorageError`` or ``DiskFull`` for a fault of the storage, and Python's own exceptions for
 facts about a file (``FileNotFoundError``, ...; see ``place``).
@@ -73,7 +73,7 @@ def read_into(place: Place, targets: Iterable[memoryview], hashing: Hashing = Sh
     """Fill ``targets`` from the file, front to back; returns what the whole file holds."""
     with faults_raised(place), _open_in_order(place) as file:
         filled = fill(targets, file, hashing)
-    # If it is cut short, what was read already is of no use.
+    # If it is cut short, its first part is of no use.
     return content(place, hashing) if filled is None else filled
 
 
@@ -149,7 +149,7 @@ def _create(fs: FileSystem, path: str, data: bytes) -> bool:
 
 def copy(source: Place, target: Place) -> None:
     """Have the file ``source``, which never changes, as ``target``, too: by a link where both are on one
-    local disk. It replaces what is there."""
+    local disk. It replaces a present file."""
     if source.local and target.local:
         with suppress(OSError), replacing(target.path) as temporary:
             os.link(source.path, temporary)
@@ -180,7 +180,7 @@ def write_text(path: Path, text: str) -> None:
 def append(path: Path, data: bytes, at: int) -> int:
     """Write ``data`` behind the first ``at`` bytes of a local file; returns where it ends then.
 
-    All or nothing: what stood there was torn, and is cut off. So is what a full disk lets through.
+    All or nothing: a torn rest is cut off. So is the part that a full disk lets through.
     """
     with faults_raised(path):
         file = as_its_folder(str(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
@@ -373,7 +373,7 @@ def _copy(place: Place) -> Any:
 
 
 def _open_in_order(place: Place) -> io.RawIOBase:
-    """The file, to be read front to back. What comes next of a remote file is on its way meanwhile."""
+    """The file, to be read front to back. The next part of a remote file is fetched meanwhile."""
     return open_read(place) if place.local else _Yielded(_requested_ahead(place))
 
 

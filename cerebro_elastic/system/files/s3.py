@@ -46,7 +46,7 @@ _backoff = botocore.retries.standard.ExponentialBackoff.__init__
 _backoff.__defaults__ = tuple(chance.random if it is random.random else it for it in _backoff.__defaults__)
 
 _SENT_MILLISECONDS = 10_000
-"""How long what is sent may stay without the server's receipt; aiohttp limits the wait for an answer only."""
+"""How long sent bytes may stay without the server's receipt; aiohttp limits the wait for an answer only."""
 
 
 def _socket(address: AddrInfoType) -> socket.socket:

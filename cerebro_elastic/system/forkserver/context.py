@@ -1,7 +1,7 @@
 """``multiprocessing`` with the fork server: its processes are forks that have imported torch already.
 
-Modelled on ``multiprocessing.popen_forkserver``. What is pickled, and how it is unpickled, is that of
-``spawn``. Open files travel over a socket, which is at first the process's standard input.
+Modelled on ``multiprocessing.popen_forkserver``. Pickling and unpickling are those of ``spawn``. Open files
+travel over a socket, which is at first the process's standard input.
 """
 
 from __future__ import annotations

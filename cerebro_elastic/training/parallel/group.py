@@ -160,8 +160,8 @@ def warm() -> None:
 
 
 def settle() -> None:
-    """What is imported by now stays for good: ``sweep`` need not look through it, which would take tenths of
-    a second each time. In a unit this waits until it is swept, or what is the unit's would stay, too."""
+    """Modules imported by now stay for good: ``sweep`` need not look through them, which would take tenths of
+    a second each time. In a unit this waits until it is swept, or the unit's objects would stay, too."""
     global _unsettled
     _unsettled = True
     if not dist.is_initialized():

@@ -168,7 +168,7 @@ def _cost(runner: UnitRunner, config: Config, unit: Unit, strategy: Strategy, sc
     profiled = profile(runner, _job(runner, config, unit, strategy), clock, meter, limit, STEADY_SECONDS)
     if reason := over_limit(profiled.peak_bytes, limit):
         return StrategyCost(config.id, strategy, refusal=reason)
-    # The first unit has paid for what is done once.
+    # The first unit has paid for work that is done once.
     job = replace(_job(runner, config, unit, strategy), stop=lambda _done: True)
     began = clock.now()
     with suppress(Stopped):
