@@ -63,7 +63,7 @@ class MemberSearch(Search):
         return ()
 
     def _waiting(self, context: SearchContext) -> list[ConfigView]:
-        """The trainings that have not begun, in the order in which they shall: first one of each config that
+        """The trainings that have not begun, in the order in which they will: first one of each config that
         has none, then those of the best configs."""
         keyed = []
         for place, view in enumerate(context.configs):

@@ -92,7 +92,7 @@ def redecide(
     """
     searches = [*former, search]
     states = list(accumulate(events, fold, initial=State()))
-    # As far as they did; what was to be had besides is not in the history.
+    # As far as they did: the history does not say what else could have been reused.
     reusable = {
         standing(states[index].configs[event.config]): event.visits
         for index, event in enumerate(events)

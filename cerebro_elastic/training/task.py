@@ -170,7 +170,7 @@ class UnitResult:
     """Whether the unit came to the end of its partition. If not, it continues after ``skip + batches``
     batches."""
     before: Mapping[str, Still] = field(default_factory=dict)
-    """Further tensors of the state that shall lie in a base, as they were when the unit began: those that it
+    """Further tensors of the state that are to be in a base, as they were when the unit began: those that it
     does not train. A value that differs when it is saved hops like all others."""
     not_finite: str | None = None
     """Which loss or parameter is NaN or infinite at the end of a whole unit. ``None`` if none is, and of a
@@ -360,7 +360,7 @@ class Exported:
     further: Mapping[str, bytes] = field(default_factory=dict)
     """The contents of further files by name, such as a config of the framework."""
     card: Mapping[str, str] = field(default_factory=lambda: {"library_name": "pytorch"})
-    """What programs shall find in the model card, such as the library that loads the model."""
+    """The entries of the model card for programs, such as the library that loads the model."""
     not_carried: Sequence[str] = ()
     """The config's state that neither of them has: training that continues from them lacks it."""
 

@@ -69,7 +69,7 @@ class BackgroundWriter(_BackgroundThread):
         return self._thread.submit(save)
 
     def go_on(self, finish: Callable[[], None], state_bytes: int) -> None:
-        """Leave the save of a state of ``state_bytes`` bytes to the thread, and ``finish`` behind it."""
+        """Leave the save of a state of ``state_bytes`` bytes to the thread, and ``finish`` after it."""
         self._last_bytes = state_bytes
         self._submit(finish)
 

@@ -119,7 +119,7 @@ def adapter_of(module: pl.LightningModule) -> dict[str, bytes]:
                 setattr(config, name, sorted(value))
     with TemporaryDirectory() as folder:
         models[0].save_pretrained(folder)
-        # Adapters of other names are in folders of theirs.
+        # Adapters of other names are in other folders.
         files = [path for path in sorted(Path(folder).glob("adapter_*")) if path.is_file()]
         return {path.name: path.read_bytes() for path in files}
 

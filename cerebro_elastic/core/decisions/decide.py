@@ -1,4 +1,4 @@
-"""What shall happen next? ``decide`` is a pure function of the state.
+"""What happens next? ``decide`` is a pure function of the state.
 
 The controller writes the events that are decided, and sees them happen before it decides again. So nothing
 here remembers what was decided.
@@ -76,7 +76,7 @@ WORTH_MOVING = 0.75
 def decide(
     state: State, policy: Policy, search: Search, reusable: Mapping[str, Sequence[Visit]] = NOTHING.steps
 ) -> list[Event]:
-    """The events that shall happen now, in order; empty if the run only waits. The store knows their
+    """The events that are to happen now, in order; empty if the run only waits. The store knows their
     revisions.
 
     Repairs come first. Units are assigned only in a state that needs no repair, and in which no config may

@@ -17,7 +17,7 @@ time. Gangs are therefore useful only where nodes would be idle otherwise: when 
 long after all others.
 
 The forecast: a run ends no sooner than its longest config, and no sooner than its nodes have done all the
-work. The sizes shall make the later of the two early. At first every config takes the size that costs the
+work. The sizes are to make the later of the two early. At first every config takes the size that costs the
 least node time. Then, for the shortest horizon for which that is possible, configs that would exceed the
 horizon get more nodes. (This is the heuristic of the joint problem in ``openshop``, with a kind of nodes as
 one node of many devices.)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 Order: TypeAlias = tuple[tuple[str, str, int, int], ...]
-"""In which order training units shall begin: (node, config, epoch, partition) of each."""
+"""The order in which training units are to begin: (node, config, epoch, partition) of each."""
 
 
 class Phase(StrEnum):

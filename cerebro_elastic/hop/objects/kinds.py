@@ -130,7 +130,7 @@ class Decodes(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """How the values of some types are taken apart, and put together again."""
+    """How the values of some types are taken apart, and rebuilt."""
 
     name: str
     """The tag of their trees."""
