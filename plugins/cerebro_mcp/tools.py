@@ -1,7 +1,7 @@
 """What an agent can call. Each tool is a model of its arguments, with a method that answers.
 
 Two read, and answer with at most 4,000 tokens. The others change a live run. Each of these needs a reason,
-and is the transaction that a person's command is: it is refused if the run has changed meanwhile in a way
+and is the transaction that a person's command is: it is refused if the run has gone on meanwhile in a way
 that forbids it, and the record has the agent's name and the reason.
 """
 
@@ -144,14 +144,14 @@ class Add(_Tool):
 
 
 class Clone(_Tool):
-    """Add a config that continues from the state of another one, with some hyper-parameters changed."""
+    """Add a config that goes on from the state of another one, with some hyper-parameters changed."""
 
     config: ConfigId
     changes: HParams
     reason: Reason
     start: Annotated[
         Literal["here", "best", "scratch"],
-        Field(description="Begin from the config's present state, the end of its best epoch, or scratch."),
+        Field(description="Go on where the config stands, at the end of its best epoch, or from scratch."),
     ] = "here"
 
     def answer(self, desk: Desk) -> str:
@@ -300,6 +300,6 @@ def _best(result: ConfigResult, metric: str) -> str:
 
 
 def _why(result: RunResult, config: ConfigResult) -> str:
-    """Why the config ended, or is live."""
+    """Why the config ended, or goes on."""
     why = result.failures.get(config.config) or config.reason
     return f"why: {brief(why)}" if why else ""
