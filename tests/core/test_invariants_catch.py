@@ -290,7 +290,7 @@ def trusts_every_node(patch: Patch) -> None:
 
 
 def makes_do_with_a_full_disk(patch: Patch) -> None:
-    patch.setattr(moment, "_in_trouble", lambda _state, _node: False)
+    patch.setattr(moment, "_is_faulty", lambda _state, _node: False)
 
 
 def forgets_the_companions(patch: Patch) -> None:
