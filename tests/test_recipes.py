@@ -324,7 +324,7 @@ def test_bad_yaml_is_one_clear_message(tmp_path: Path, text: str, words: str) ->
         ({"scheduler": "longest-remains"}, "did you mean 'longest-remaining'?"),
         ({"scheduler": "montecarlo"}, "did you mean 'monte-carlo'?"),
         ({"name": "a/b"}, "name is 'a/b': it names the run's folder and keys in etcd: use letters"),
-        ({"checkpoints": "~nobody-here/x"}, "checkpoints is '~nobody-here/x': there is no such user"),
+        ({"checkpoints": "~nobody-here/x"}, "checkpoints is '~nobody-here/x': no such user exists"),
         ({"data": {"source": "$HOME/x.csv"}}, r"data.source is '$HOME/x.csv': a path in a recipe has no var"),
         ({"data": {"url": "${SCRATCH}/x"}}, "a path in a recipe has no variables of the shell: write it out"),
         ({"seed": -1}, "greater than or equal to 0"),

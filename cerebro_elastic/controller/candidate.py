@@ -32,7 +32,8 @@ LEASE_SECONDS = 5.0
 PATIENCE = 600.0
 """Seconds for which a candidate waits for a store that is out of reach."""
 STEADY_SECONDS = 30.0
-"""For so long all must go well until trouble is over. On a bad network it comes and goes: it is said once."""
+"""For so long all must go well until a fault counts as over. On a bad network faults come and go: one is
+reported once."""
 _STEP, _WAIT = 0.5, 1.0
 
 
@@ -49,7 +50,7 @@ class Host:
 
 
 class Candidate:
-    """One who may lead the run of ``record``, and keeps its ``journal``; what decides is of these
+    """A process that may lead the run of ``record``, and keeps its ``journal``; what decides is of these
     ``versions``."""
 
     def __init__(
@@ -76,7 +77,7 @@ class Candidate:
         self._clock = clock or SystemClock()
         self._afresh = False
         self._away: float | None = None
-        self._troubled: float | None = None
+        self._last_fault: float | None = None
         """When the store was away, or the lead was lost, last: until all has gone well for a while."""
         self._extended: int | None = None
         self.state = State()
@@ -99,10 +100,10 @@ class Candidate:
                 self._follow_or_lead()
             except (Deposed, LeaseLost) as error:  # as after a suspension of this process
                 self._say_once(f"{error}: standing for election again")
-            except IllegalEvent as error:  # the store is right, and the record goes on from what it says
+            except IllegalEvent as error:  # the store is right, and the record continues from it
                 self._host.say(f"{error}; reading the state afresh")
             except Compacted as error:
-                self._host.say(f"{error}: going on from the state as it is now")
+                self._host.say(f"{error}: continuing from the present state")
                 self._afresh = True
             except (StoreUnavailable, TxnUnknown) as error:
                 self._wait(error)
@@ -135,7 +136,7 @@ class Candidate:
         if before and read.revision < before:
             self._host.say(
                 f"the store is at revision {read.revision}, it was at {before}: it was restored from a "
-                "snapshot; going on from the state that it has"
+                "snapshot; continuing from its state"
             )
         return since
 
@@ -193,9 +194,9 @@ class Candidate:
         """Called after each step that went well."""
         self.state = state
         self._away = None
-        if self._troubled is not None and self._clock.now() - self._troubled > STEADY_SECONDS:
+        if self._last_fault is not None and self._clock.now() - self._last_fault > STEADY_SECONDS:
             self._host.say("all goes well again")
-            self._troubled = None
+            self._last_fault = None
         self._host.pause(state)
 
     def _wait(self, error: Exception) -> None:
@@ -204,11 +205,11 @@ class Candidate:
             self._away = now
         elif now - self._away > PATIENCE:
             raise error
-        self._say_once(f"{error}. Waiting for it; units that have begun go on")
+        self._say_once(f"{error}. Waiting for it; units that have begun continue")
         self._host.pause(self.state)
         self._clock.sleep(_WAIT)
 
-    def _say_once(self, trouble: str) -> None:
-        if self._troubled is None:
-            self._host.say(trouble)
-        self._troubled = self._clock.now()
+    def _say_once(self, message: str) -> None:
+        if self._last_fault is None:
+            self._host.say(message)
+        self._last_fault = self._clock.now()

@@ -1,7 +1,7 @@
 """What does the leader of a run do? It reads the history, decides, and acts.
 
 It decides only in a state that includes the effects of everything it did before, as the watch has shown them.
-So it needs no memory of its own, and a controller that takes over decides as the last one would have.
+So it needs no memory, and a controller that takes over decides as the last one would have.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Controller(Follower):
         super().__exit__()
 
     def step(self, timeout: float | None) -> list[Event]:
-        """Take in the next revision, if there is one within ``timeout`` seconds, and act on it; its events.
+        """Take in the next revision, if one comes within ``timeout`` seconds, and act on it; its events.
 
         Raises:
             Deposed: This controller does not lead any more.
@@ -135,7 +135,7 @@ class Solving:
     a time while units run. The leader never waits for it.
 
     If a solver fails, cannot be started (a full disk, no memory) or answers nonsense, ``say`` is called
-    with the reason, and the solver is not asked again: the run goes on without it.
+    with the reason, and the solver is not asked again: the run continues without it.
     """
 
     def __init__(self, policy: Planner, seed: int, say: Callable[[str], None]) -> None:
@@ -181,4 +181,4 @@ class Solving:
 
     def _give_up(self, reason: str) -> None:
         self._failed = True
-        self._say(f"{reason}: going on without it")
+        self._say(f"{reason}: continuing without it")

@@ -22,7 +22,7 @@ def nobody(_events: list[Event], _state: State) -> None:
 
 
 def catch_up(record: Record, journal: Journal, since: int, until: int) -> None:
-    """Append to the ``journal`` what has happened from the revision ``since`` to ``until``."""
+    """Append the events from the revision ``since`` to ``until`` to the ``journal``."""
     with Follower(record, since, lambda events, _: journal.append(events)) as follower:
         while follower.heard < until:
             follower.step(_STEP)
@@ -60,8 +60,8 @@ class Follower:
         return self._stream.revision
 
     def step(self, timeout: float | None) -> list[Event]:
-        """Take in the next revision, if there is one within ``timeout`` seconds; its events. Raises
-        ``Compacted`` if the store has forgotten what comes next, ``ForeignValue`` if others have changed a
+        """Take in the next revision, if one comes within ``timeout`` seconds; its events. Raises
+        ``Compacted`` if the store has forgotten the next changes, ``ForeignValue`` if others have changed a
         key of the run."""
         events = self._stream.next(timeout)
         if (change := self._stream.foreign) is not None:

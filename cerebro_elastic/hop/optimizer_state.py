@@ -4,8 +4,8 @@
 them. Names survive what numbers do not: another order, another parallelism, a look by a person.
 
 The state is read from the optimizer and put into it as it is, value by value. Its ``load_state_dict`` would
-change it: that makes a slot's dtype its parameter's, and of a string or an array something else. An optimizer
-that has a state dict of its own is asked for it as well.
+change it: that makes a slot's dtype its parameter's, and of a string or an array something else. If its class
+overrides ``state_dict`` or ``load_state_dict``, that is called as well.
 
 An inherited state holds the learning rates of the config that made it, as far as a schedule has moved them,
 and the options with which its optimizer was built. Where the child's optimizer is built with others, these
@@ -79,7 +79,7 @@ def _is_live(key: str, value: Any) -> bool:
 
 
 def take(optimizer: Optimizer, model: nn.Module, named: NamedState) -> None:
-    """Have ``optimizer`` go on in the tensors of ``named``, which are not copied.
+    """Have ``optimizer`` continue in the tensors of ``named``, which are not copied.
 
     Raises ``CheckpointError`` if the groups are not the same, parameter by parameter.
     """

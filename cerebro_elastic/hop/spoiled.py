@@ -12,14 +12,14 @@ _stories: list[str] = []
 
 
 def spoil(story: str) -> None:
-    """Note what was changed."""
+    """Note the change."""
     _stories.append(story)
 
 
 @contextmanager
 def spoiling() -> Iterator[None]:
-    """What is refused within the block spoils the process: a model that it keeps would not set again what it
-    has set, so that the next try of the unit would train without."""
+    """A refusal within the block spoils the process: a model that it keeps would not set again what it has
+    set, so that the next try of the unit would train without."""
     try:
         yield
     except TaskError as error:

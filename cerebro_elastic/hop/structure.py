@@ -131,7 +131,7 @@ class ModelStructure:
 
     def _like(self, path: str, modules: Mapping[str, nn.Module]) -> str | None:
         """The path of a module that was built and can be copied for the new one at ``path``: it is of the
-        same class and has no parameters. ``None`` if there is none."""
+        same class and has no parameters. ``None`` without one."""
         new = modules[path]
         paths = [name for name, _ in new.named_modules()]
         if next(new.parameters(), None) is not None:

@@ -41,8 +41,8 @@ class UserGlobals:
 
     @contextmanager
     def borrowed(self) -> Iterator[None]:
-        """The block is a unit. Raises ``TaskError`` at its end for what has changed in it. A file that the
-        block imports is looked at from the next one on."""
+        """The block is a unit. Raises ``TaskError`` at its end for changes in it. A file that the block
+        imports is looked at from the next one on."""
         if len(sys.modules) != self._modules:
             self._find()
         changed: list[str] = []

@@ -1,5 +1,4 @@
-"""Longest remaining work first, the classic rule for open shops. It is also the model for a policy of your
-own.
+"""Longest remaining work first, the classic rule for open shops. It is also the model for your own policy.
 
 A policy is a class without arguments whose ``choose`` says which idle node takes which unit. Name it in the
 entry point group ``cerebro.schedulers``, write that name after ``scheduler:`` in a recipe, and try the

@@ -1,7 +1,7 @@
 """Policies of live runs that look ahead (thesis, section 4.2.2).
 
 They play the rest of the run forward from the present moment by several rules, and do what the best of them
-would do now. A live run has no memory between two decisions, so each decision begins anew. That loses
+would do now. A live run has no memory between two decisions, so each decision starts from scratch. That loses
 nothing: the weights that are tried depend on the run's seed and on names alone, so a rule that was found
 once is found again as long as it is good.
 
@@ -275,7 +275,7 @@ def dry_run(state: DispatchState, rule: Rule, ahead: float, cutoff: float) -> tu
 
 
 def mean_unit(state: DispatchState) -> float:
-    """Seconds of a unit, in the mean over what is left."""
+    """Mean seconds of a remaining unit."""
     partitions = len(state.tables.fetch)
     units = [u.bit_count() + partitions * e for u, e in zip(state.undone, state.later, strict=True)]
     seconds: float = sum(state.fastest)

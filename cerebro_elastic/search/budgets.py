@@ -24,7 +24,7 @@ USED_UP = "the search's budget is used up"
 
 
 def exhausted(budget: Budget, context: SearchContext, criterion: Criterion) -> str | None:
-    """The reason why the search ends now, or ``None`` if it goes on.
+    """The reason why the search ends now, or ``None`` if it continues.
 
     Time is that of the recorded visits, so that every controller comes to the same answer. Units that have
     begun are finished.
@@ -181,7 +181,8 @@ def units_within(budget: Budget, context: SearchContext) -> float:
 
 
 def units_of_epoch(view: ConfigView, context: SearchContext) -> int:
-    """The training units that a config's epoch takes more; of all its trainings that go on, or could."""
+    """The training units that a config's epoch takes more; of all its trainings that are live, or can be
+    resumed."""
     trainings = view.members or [view]
     going_on = [each for each in trainings if each.status is Status.LIVE] or trainings
     return sum(max(0, (each.epochs + 1) * context.partitions - each.units) for each in going_on)

@@ -71,7 +71,7 @@ class Criterion:
         return f"{self.metric} {-loss if self.mode == 'max' else loss:.4g}"
 
     def check_logged_at(self, points: Iterable[Point]) -> None:
-        """Raise ``SearchError`` if no point has the metric, and there are points."""
+        """Raise ``SearchError`` if points exist, and none has the metric."""
         logged, any_points = set[str](), False
         for point in points:
             if self.metric in point.metrics:

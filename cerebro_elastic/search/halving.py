@@ -78,7 +78,7 @@ class Halving(Procedure):
         return sum(size for size in sizes if size)
 
     def origin(self, known: Sequence[ConfigView], context: SearchContext) -> dict[str, object]:
-        """The bracket's number, which goes on counting in the next round."""
+        """The bracket's number, counted across rounds."""
         brackets = self.brackets(context)
         return {} if len(brackets) == 1 else {"bracket": _number(brackets, len(known))}
 
@@ -120,7 +120,8 @@ class Halving(Procedure):
     def _judged_alone(
         self, number: int, bracket: Bracket, members: Sequence[ConfigView], context: SearchContext
     ) -> Iterator[Decision]:
-        """``_judged`` where no rung waits for configs: each goes on, or rests, by those that have arrived."""
+        """``_judged`` where no rung waits for configs: each continues, or rests, by the configs that have
+        arrived."""
         standings = self._standings.get(number)
         if standings is None or [*standings.rungs] != [*bracket.rungs] or not standings.update(members):
             standings = self._standings[number] = Standings(self.criterion, self._resource, bracket.rungs)
@@ -157,7 +158,7 @@ class Halving(Procedure):
         return bool(context.live) or self.sample(context.proposed) is not None
 
     def _promoted(self, rung: int, awaited: Sequence[ConfigView]) -> list[ConfigView]:
-        """The configs that go on from the rung; none while an awaited config can still reach it."""
+        """The configs promoted from the rung; none while an awaited config can still reach it."""
         awaited = [view for view in awaited if not gone(view)]
         if any(self._resource.of(view) < rung for view in awaited):
             return []
@@ -230,7 +231,7 @@ def bohb(recipe: Recipe) -> Halving:
 
 def _rungs_below(end: int, recipe: Recipe, section: AshaSearch) -> Sequence[int]:
     """Rungs from ``min_resource`` on, each ``reduction_factor`` times as far as the last. Raises
-    ``RecipeError`` if there is none."""
+    ``RecipeError`` if none exists."""
     rungs = []
     rung = section.min_resource
     while rung < end:
@@ -241,7 +242,7 @@ def _rungs_below(end: int, recipe: Recipe, section: AshaSearch) -> Sequence[int]
         first = counted(section.min_resource, section.resource.removesuffix("s"))
         raise RecipeError(
             f"{recipe.source.where(('search', 'min_resource'))}: the first rung is at {first}, but configs "
-            f"are trained for {end}, and a rung compares what may go on: {lower}raise epochs"
+            f"are trained for {end}, and a rung compares what may continue: {lower}raise epochs"
         )
     return rungs
 
@@ -258,7 +259,7 @@ def why_not_longer(search: Search, recipe: Recipe, context: SearchContext, epoch
             return None
         return (
             f"method {method} puts its rungs at {_rungs(before)}, and would put them at {_rungs(after)} for "
-            f"{counted(epochs, 'epoch')}: its brackets would have other sizes, and other configs would go on"
+            f"{counted(epochs, 'epoch')}: its brackets would have other sizes, and promote other configs"
         )
     if type(search) in (Procedure, MedianStopping):
         return None

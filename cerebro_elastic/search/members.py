@@ -1,7 +1,7 @@
 """Searches over configs that are trained on folds, or with several seeds.
 
 Any search decides on such a config as on another: it sees the mean of the trainings that have come so far,
-and what it decides holds for all of them. What is special is decided here:
+and its decisions hold for all of them. Decided here:
 
 - Which trainings wait. A search that judges configs while they train compares them at the ends of epochs, so
   their trainings advance together. Under any other search only some are begun at a time: each config's first
@@ -63,7 +63,7 @@ class MemberSearch(Search):
         return ()
 
     def _waiting(self, context: SearchContext) -> list[ConfigView]:
-        """The trainings that have not begun, in the order in which they shall: first one of each config that
+        """The trainings that have not begun, in the order in which they will: first one of each config that
         has none, then those of the best configs."""
         keyed = []
         for place, view in enumerate(context.configs):
@@ -111,8 +111,8 @@ class MemberSearch(Search):
         return self._contenders(context)
 
     def _contenders(self, context: SearchContext) -> Sequence[Proposal]:
-        """Further seeds for the best configs. The configs are ranked anew for each number of seeds, by the
-        values of these seeds alone: so it does not matter which of them have begun further ones already."""
+        """Further seeds for the best configs. The configs are ranked for each number of seeds, by the values
+        of these seeds alone: so it does not matter which of them have begun further ones already."""
         repeats, budget = self._recipe.repeats, self._recipe.search.budget
         if repeats is None or exhausted(budget, context, self._criterion) is not None:
             return ()
@@ -177,7 +177,7 @@ def _with(view: ConfigView, members: Sequence[ConfigView]) -> ConfigView:
 
 
 def _from_scratch(view: ConfigView) -> bool:
-    """A clone has no further seeds: it went on from states that have its parent's."""
+    """A clone has no further seeds: it started from states with its parent's."""
     return all(each.parent is None for each in view.members)
 
 

@@ -1,5 +1,5 @@
 """optuna's samplers. For each point a new study is made from the configs' present state, and a new sampler
-from a seed of its own. So the next point depends on the recipe and the history alone."""
+from its own seed. So the next point depends on the recipe and the history alone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from cerebro_elastic.search.sampling import Labels, Sample, contains, key, size,
 from cerebro_elastic.system import arguments
 
 _TRIES = 20
-"""How many points to ask for until one is new and satisfies the constraints."""
+"""How many points to draw until one is new and satisfies the constraints."""
 _STATES = {
     Status.FINISHED: TrialState.COMPLETE,
     Status.STOPPED: TrialState.PRUNED,
@@ -101,7 +101,7 @@ class OptunaSampler:
                 return self.sampler(seed=seed, **self._of_constraints(), **self._options)
             except ImportError as exc:
                 raise MissingExtra(
-                    f"optuna's {self.sampler.__name__} needs what is not installed: {exc}; "
+                    f"optuna's {self.sampler.__name__} needs a missing package: {exc}; "
                     f"{install_extra('search')}"
                 ) from exc
             except (TypeError, ValueError) as exc:

@@ -159,7 +159,7 @@ class PbtReplay(Search):
         present, end = stages[-1], self._stages[len(stages)].units
         units = present.units - self._behind * context.partitions
         due = present.status is Status.LIVE and at_rest(present) and units >= end
-        return [Stop(present.config, f"the schedule goes on after {counted(end, 'unit')}")] if due else ()
+        return [Stop(present.config, f"the schedule continues after {counted(end, 'unit')}")] if due else ()
 
     def propose(self, context: SearchContext) -> Sequence[Proposal]:
         stages = context.proposed

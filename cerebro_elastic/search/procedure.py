@@ -126,7 +126,7 @@ class Procedure(Search):
 
     def room(self, context: SearchContext) -> int:
         """How many more configs may be created now. An eager search creates all: those for which the budget
-        is not enough are stopped, and an extended run goes on with them."""
+        is not enough are stopped, and an extended run continues them."""
         room = min(self.slots(context), self.left(context))
         return room if self._eager else min(room, self.affordable(context))
 
@@ -210,7 +210,7 @@ def random(recipe: Recipe) -> Procedure:
     if distinct < num:
         raise RecipeError(
             f"{recipe.source.where(('search', 'num'))}: num is {num}, but many draws found only {distinct} "
-            "distinct points that the constraints allow; ask for fewer"
+            "distinct points that the constraints allow; lower num"
         )
     return procedure
 

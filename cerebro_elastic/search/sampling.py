@@ -105,8 +105,8 @@ def key(hparams: Mapping[str, Any]) -> str:
 class Labels:
     """The values of a choice as optuna and Ray Tune take them: scalars.
 
-    What is no scalar is JSON text there. If two of these would be equal (1, 1.0 and true are), all values are
-    JSON text.
+    Values that are no scalars are JSON text there. If two of these would be equal (1, 1.0 and true are), all
+    values are JSON text.
     """
 
     def __init__(self, choice: Sequence[Any]) -> None:
@@ -214,7 +214,7 @@ class RandomSampler:
     def sample(self, known: Sequence[ConfigView]) -> Sample | None:
         self._draw(len(known) + 1)
         count, points = len(self._before), [view.hparams for view in known]
-        if points[:count] != self._before:  # thousands of points are asked for one by one
+        if points[:count] != self._before:  # thousands of points are drawn one by one
             count, self._taken, self._passed = 0, set(), 0
         self._taken.update(map(key, points[count:]))
         self._before = points

@@ -35,7 +35,7 @@ class Rung:
     """Those that are live there, in no unit, and may be stopped."""
 
     def worst_promoted(self, reduction_factor: int) -> Entry:
-        """The last of the configs that go on from the rung."""
+        """The last of the configs promoted from the rung."""
         count = len(self.reached) // reduction_factor
         finite = bisect_left(self.reached, (math.inf, -1))
         return self.reached[min(count, finite) - 1] if count and finite else (-math.inf, -1)

@@ -52,7 +52,7 @@ class HistoryJournal(BaseJournalBackend):
         """Refused: a run's history is written by the run alone."""
         raise SearchError(
             f"the study {self._run!r} is read off its run's history, which {len(logs)} changes cannot become "
-            "part of: copy it with optuna.copy_study to go on by yourself"
+            "part of: copy it with optuna.copy_study to continue by yourself"
         )
 
 
@@ -92,7 +92,7 @@ class _Operations:
 
     def _changes(self, view: ConfigView) -> Iterator[dict[str, Any]]:
         name = view.config
-        again = name in self._failed and view.status is Status.LIVE  # optuna's trials do not go on
+        again = name in self._failed and view.status is Status.LIVE  # optuna's trials cannot be resumed
         if name not in self._numbers or again:
             self._failed.discard(name)
             self._closed.discard(name)

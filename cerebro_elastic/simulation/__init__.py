@@ -69,7 +69,7 @@ def simulate(
         plan: What the run is to do.
         nodes: The nodes that are there from the beginning.
         policy: Which idle node takes which unit.
-        search: Which configs there are, and how far each is trained.
+        search: Creates configs, and decides how far each is trained.
         times: What units take.
         metrics: What units log.
         faults: What happens to nodes.

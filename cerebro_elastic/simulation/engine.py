@@ -2,7 +2,7 @@
 
 Decisions are those of ``core.decisions.decide``, on the state that ``core.history.machine.fold`` makes. As
 in a live run, each decision is made when all that happened before is known, and an action whose guard does
-not hold does nothing. While no controller leads nothing is decided; units go on and commit.
+not hold does nothing. While no controller leads nothing is decided; units continue and commit.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class RunningUnit:
     """The seconds that loading and saving take, besides the fetch."""
     seconds: float
     saving: float
-    """The seconds of the save that may go on behind the node's next unit."""
+    """The seconds of the save that may overlap the node's next unit."""
     batches: int
     shared: bool = False
     """Whether its host has made its batches for another config."""
@@ -142,8 +142,8 @@ class Engine:
         self.record(LeaderChanged(self.revision, "simulated"))
 
     def take_over(self, state: State) -> None:
-        """Begin with a live run as it stands at ``Conditions.start``. Its nodes go on with what they are in,
-        for as long as that will probably take. Its solver is not asked: answers take seconds."""
+        """Begin with a live run as it stands at ``Conditions.start``. Its nodes continue their units, for as
+        long as these will probably take. Its solver is not asked: answers take seconds."""
         self.state, self._questions = state, None
         if state.leader is None:
             self.record(LeaderChanged(self.revision, "simulated"))
@@ -176,7 +176,7 @@ class Engine:
         started = 0.0 if begun is None else min(0.0, begun - self.conditions.start)
         batches = max(1, self.conditions.sizes.batches - attempt.skip)
         seconds = costs.training * batches / self.conditions.sizes.batches
-        # It may be late, but it has not ended.
+        # It may be late, but is not over.
         seconds = max(seconds, LEAST * seconds - started - costs.hop)
         saving = costs.saving if attempt.unit.phase is Phase.TRAIN else 0.0
         return RunningUnit(attempt, started, 0.0, costs.hop, seconds, saving, batches)
@@ -196,7 +196,7 @@ class Engine:
         return self.state.revision + 1
 
     def record(self, event: Event) -> None:
-        """Record the event: it happens now. A node whose unit it ends begins what is queued."""
+        """Record the event: it happens now. A node whose unit it ends begins the next in its queue."""
         queued = self.state.queued
         self.state = fold(self.state, event)
         self.events.append(event)
@@ -213,7 +213,7 @@ class Engine:
     # The controller.
 
     def settle(self) -> None:
-        """Decide, and let it happen, until there is nothing to do but wait."""
+        """Decide, and let it happen, until only waiting is left."""
         while (
             self.led
             and self.state is not self._settled
@@ -243,7 +243,7 @@ class Engine:
 
     def _solve(self) -> Order | None:
         """The order that the policy's solver, if it has one, finds when a controller would ask it (see
-        ``controller.Solving``); ``None`` if there is nothing to ask."""
+        ``controller.Solving``); ``None`` without a question."""
         if not isinstance(self.policy, Planner) or self._questions is None:
             return None
         question = self._questions.due(self.state)
@@ -262,7 +262,7 @@ class Engine:
     # Nodes.
 
     def join(self, node: Node) -> None:
-        """The node registers; an older registration of its own ends first."""
+        """The node registers; its older registration ends first."""
         self.leave(node.name)
         fetched = {j for (host, j), ready in self._fetched.items() if host == node.host and ready <= self.now}
         cached = tuple(sorted({*node.cached, *fetched}))
@@ -320,7 +320,7 @@ class Engine:
         return False
 
     def go_on(self, unit: RunningUnit) -> None:
-        """Let the attempt's nodes go on with this unit from now."""
+        """Let the attempt's nodes continue with this unit from now."""
         self.units[unit.attempt.token] = unit
         self.at(unit.training_ends, partial(self.trained, unit))
 
@@ -350,8 +350,8 @@ class Engine:
     def trained(self, unit: RunningUnit) -> None:
         """The unit is trained: its node commits it, if it may.
 
-        Its save goes on behind the node's next unit, unless the node is to leave or the attempt is a
-        gang's. The save of the unit before comes first.
+        Its save overlaps the node's next unit, unless the node is to leave or the attempt is a gang's. The
+        save of the unit before comes first.
         """
         attempt, node = unit.attempt, unit.attempt.node
         if self.units[attempt.token] is not unit or not self.reports(attempt):
@@ -430,7 +430,7 @@ class Engine:
         name = f"{unit.config}/{unit.epoch:04d}-{position(config):04d}-{attempt.token}"
         checkpoint = CheckpointRef(f"simulated:{name}", name, sizes.state(unit.config))
         output = checkpoint if trains else attempt.input
-        assert output is not None, "what is evaluated has been trained"
+        assert output is not None, "only a trained config is evaluated"
         return Visit(
             unit=unit,
             index_in_epoch=position(config),

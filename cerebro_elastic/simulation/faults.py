@@ -5,10 +5,10 @@
                                          it is back after the seconds of ``for``, if given
 ``kill leader at S [for S]``             no controller decides until the leader's lease has ended,
                                          and the seconds of ``for`` are over
-``crash NODE at S``                      its rank dies and starts anew; the unit that it is in fails
+``crash NODE at S``                      its rank dies and restarts; its unit fails
 ``drain NODE at S [within S] [for S]``   it finishes its unit and leaves; if that takes longer than
                                          ``within``, it leaves at the next batch, and other nodes
-                                         go on from there; when they are over it is killed
+                                         continue from there; when they are over it is killed
 ``slow NODE at S by F [for S]``          units that it begins take F times as long
 ``join NODE at S``                       a node of this name joins
 =======================================  ==========================================================
@@ -136,7 +136,7 @@ def inject(engine: Engine, fault: Fault, node: Node) -> None:
 
 
 def _depose(engine: Engine, absence: float) -> None:
-    """The leader dies. When its lease has ended the next candidate leads, if there is one by then."""
+    """The leader dies. When its lease has ended the next candidate leads, if one exists by then."""
     if not engine.led:
         return
     engine.led = False
@@ -164,7 +164,7 @@ def _stay_away(engine: Engine, node: Node, seconds: float | None) -> None:
 
 
 def _return(engine: Engine, node: Node) -> None:
-    """The node joins, if nothing else keeps it away and it has not joined already."""
+    """The node joins, unless something else keeps it away or it has joined already."""
     if engine.away.get(node.name, math.inf) <= engine.now:
         _join(engine, node)
 
@@ -191,7 +191,7 @@ def _kill(engine: Engine, name: str, registration: int | None = None) -> None:
 
 
 def _crash(engine: Engine, name: str) -> None:
-    """The node's rank dies, and registers anew. The unit in training fails, or the one that is being
+    """The node's rank dies, and registers again. The unit in training fails, or the one that is being
     saved."""
     attempt = engine.state.attempts.get(name) or engine.state.saving.get(name)
     if attempt is None or not engine.reports(attempt):
@@ -224,8 +224,8 @@ def _leave(engine: Engine, node: Node, absence: float | None) -> None:
 
 
 def _leave_at_next_batch(engine: Engine, attempt: Attempt, grace: float) -> None:
-    """A unit that does not fit into the grace is left at the next batch, and other nodes go on from there. An
-    evaluation is given up; a profile is short enough."""
+    """A unit that does not fit into the grace is left at the next batch, and other nodes continue from there.
+    An evaluation is given up; a profile is short enough."""
     unit, phase = engine.units[attempt.token], attempt.unit.phase
     if (
         not engine.reports(attempt)

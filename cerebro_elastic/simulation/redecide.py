@@ -1,7 +1,7 @@
 """A recorded history decided again: would the controller, shown what it was shown then, do the same?
 
 It does as long as the code that decides is the same. Where it does not, a controller that takes over would
-go on in another way than the last one.
+decide otherwise than the last one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Redecision:
     total: int
     """All events of controllers in the history that can be decided again."""
     explanation: str | None = None
-    """The first event that was not decided again, in words; ``None`` if there is none."""
+    """The first event that was not decided again, in words; ``None`` if all were."""
 
 
 def redecide(
@@ -85,14 +85,14 @@ def redecide(
     rest of a decision that was under way then cannot be made again, and does not count.
 
     Args:
-        policy: What decided then: which node takes which unit.
-        search: What decided then: which configs there are.
+        policy: The policy that decided then.
+        search: The search that decided then.
         enough: Asked as events are decided again; the rest of the history is left out once it returns true.
-        former: What decided before each extension of the run which configs there are, if that is another.
+        former: The searches that decided before each extension of the run, if these were others.
     """
     searches = [*former, search]
     states = list(accumulate(events, fold, initial=State()))
-    # As far as they did; what was to be had besides is not in the history.
+    # As far as they did: the history does not say what else could have been reused.
     reusable = {
         standing(states[index].configs[event.config]): event.visits
         for index, event in enumerate(events)
@@ -106,7 +106,7 @@ def redecide(
     record = _Record(events, states, decided_in)
     total = len(record.decided)
     furthest, spare = _Place(), _SPARE
-    tried: dict[int, int] = {}  # by place, the least ``ended``: with a greater one there are no more ways on
+    tried: dict[int, int] = {}  # by place, the least ``ended``: a greater one leads no further
     ways = [iter([furthest])]
     while ways and spare:
         place = next(ways[-1], None)

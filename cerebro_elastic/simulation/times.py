@@ -159,7 +159,7 @@ def read_times(path: Path) -> Times:
     except (OSError, ValueError, RecursionError) as exc:
         raise RecipeError(f"{path} cannot be read as JSON: {exc}") from exc
     if not isinstance(table, Mapping):
-        raise RecipeError(f"{path} is no table: it shall be like {{'c0000': 4, '*': 6}}")
+        raise RecipeError(f"{path} is no table: write it like {{'c0000': 4, '*': 6}}")
     configs: dict[str, float] = {}
     pairs: dict[tuple[str, str], float] = {}
     for config, entry in table.items():
@@ -182,7 +182,7 @@ def _seconds(value: Any, where: str) -> float:
 
 def _mean(values: list[float], path: Path) -> float:
     if not values:
-        raise RecipeError(f"{path} has no seconds: it shall be like {{'c0000': 4, '*': 6}}")
+        raise RecipeError(f"{path} has no seconds: write it like {{'c0000': 4, '*': 6}}")
     return sum(values) / len(values)
 
 
@@ -373,7 +373,7 @@ def _startup(events: Sequence[Event], visits: Sequence[Visit], stay_of: StayOf) 
 
 def _waits(visits: Sequence[Visit]) -> dict[int, float]:
     """By attempt, the seconds from when its nodes and its config were free (if they had been busy before)
-    to its begin. A node that could go on waits only for the decision, so that is how long deciding and
+    to its begin. A node that could continue waits only for the decision, so that is how long deciding and
     reporting take."""
     ended: dict[str, float] = {}
     waits: dict[int, float] = {}

@@ -45,7 +45,7 @@ def place_of(text: str) -> str:
     would be read as the path of another place than was meant, with the right form."""
     text = at_home(text)
     if text.removeprefix("file://").startswith("~"):
-        raise ValueError("there is no such user whose home it could be: write the path out")
+        raise ValueError("no such user exists: write the path out")
     for part in text.split("::"):
         if url := re.match(r"([A-Za-z][\w+.-]*):(/*)(.*)", part, re.DOTALL):
             _check_url(*url.groups())

@@ -53,7 +53,7 @@ def _with(mapping: Any, path: Sequence[str], value: Any, name: str, *, strict: b
         return value
     if not isinstance(mapping, Mapping) or (strict and path[0] not in mapping):
         near = did_you_mean(path[0], mapping) if isinstance(mapping, Mapping) else f"it has {mapping!r}"
-        raise TaskError(f"hyper-parameter {name!r}: there is no key {path[0]!r} in that argument; {near}")
+        raise TaskError(f"hyper-parameter {name!r}: that argument has no key {path[0]!r}; {near}")
     inner = _with(mapping.get(path[0], {}), path[1:], value, name, strict=strict)
     return {**mapping, path[0]: inner}
 

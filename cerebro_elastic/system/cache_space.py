@@ -1,11 +1,11 @@
 """The space that a host's cache may take: before a partition is fetched, others are dropped to make room.
 
 Copies of bases (``hop/checkpoint/bases.py``) lie among the partitions and count as such. Made batches and
-opened rows (``made_once.py``) lie in folders like partitions, in a space of their own.
+opened rows (``made_once.py``) lie in folders like partitions, in a separate space.
 
 Every process that has a partition open holds a shared lock on the file ``use`` in the partition's folder. A
-partition is dropped only by who gets that lock alone; the kernel releases the locks of a killed process. The
-time of the file is when the partition was last asked for: the one that was asked for longest ago goes first.
+partition is dropped only under an exclusive lock; the kernel releases the locks of a killed process. The time
+of the file is when the partition was last requested: the one requested longest ago goes first.
 
 References to a dataset on the same file system and clones take no space, and do not count.
 """
@@ -27,8 +27,8 @@ from cerebro_elastic.system.files import Place, as_its_folder, chunks, make_fold
 from cerebro_elastic.system.process import try_lock
 
 Room: TypeAlias = Literal["needed", "next", "spare"]
-"""For what a partition is fetched. What is ``needed`` comes in any case, what is ``next`` if others can be
-dropped for it, and what is ``spare`` if there is room without that."""
+"""Why a partition is fetched. A ``needed`` one comes in any case, a ``next`` one if others can be dropped for
+it, and a ``spare`` one if room is left without that."""
 
 SUMS = ".sums"
 """The suffix of the file with the row sums of a column. It begins with the sha256 of the column's file."""
@@ -37,12 +37,12 @@ CLONE = ".clone"
 _USE, _LOCK, _RESERVED = "use", "lock", "reserved"
 _LOOK_SECONDS = 0.05
 _SPARE_BYTES = 1 << 20
-"""What is left on a disk for the file system's own."""
+"""The bytes left on a disk for the file system itself."""
 _DIGEST = "[0-9a-f]" * 64
 
 
 class NoRoom(StorageError):
-    """The cache has no room for what is not needed yet."""
+    """The cache has no room for data that are not needed yet."""
 
 
 def use(folder: Path) -> int:
@@ -53,7 +53,7 @@ def use(folder: Path) -> int:
     except OSError:  # a cache that is only read: no process like this one drops anything from it
         lock = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH)  # whoever drops the partition is done soon
+        fcntl.flock(lock, fcntl.LOCK_SH)  # a process that drops the partition is done soon
         with suppress(OSError):
             os.utime(lock)
     except BaseException:
@@ -126,7 +126,7 @@ class CacheSpace:
         return granted
 
     def _make_room(self, folder: Path, size: int, room: Room) -> int:
-        """Drop what may go until there is room; returns the bytes that are missing still."""
+        """Drop what may go until the room suffices. Returns the bytes that are still missing."""
         sizes = {other: _size(other) for other in self.root.glob(f"{_DIGEST}/*-*") if other != folder}
         excess = sum(sizes.values()) + size - self.limit_bytes
         if excess > 0 and room == "spare":
@@ -157,7 +157,7 @@ class CacheSpace:
 
 
 def disk_space(root: Path) -> CacheSpace:
-    """The space of a cache on a full disk: what its partitions take, and what is left."""
+    """The space of a cache on a full disk: that of its partitions, and the free rest."""
     taken = sum(map(_size, root.glob(f"{_DIGEST}/*-*")))
     return CacheSpace(root, max(0, taken + shutil.disk_usage(root).free - _SPARE_BYTES))
 
@@ -175,7 +175,7 @@ def _size(folder: Path) -> int:
         return 0
     clones = {name.removesuffix(CLONE) + ".npy" for name in files if name.endswith(CLONE)}
     present = sum(stat.st_size for name, stat in files.items() if name not in clones | {_RESERVED})
-    if _RESERVED in files and (lock := _alone_in(folder)) is None:  # else who reserved it was killed
+    if _RESERVED in files and (lock := _alone_in(folder)) is None:  # else its process was killed
         with suppress(FileNotFoundError, ValueError):
             return max(present, int((folder / _RESERVED).read_text()))
     elif _RESERVED in files:

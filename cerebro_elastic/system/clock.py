@@ -1,4 +1,4 @@
-"""What time is it? Live runs use ``SystemClock``, tests and the simulator a clock of their own."""
+"""What time is it? Live runs use ``SystemClock``, tests and the simulator their own clocks."""
 
 from __future__ import annotations
 

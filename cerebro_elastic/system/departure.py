@@ -15,7 +15,7 @@ from typing import Any
 
 _deadline = math.inf
 _REST_SECONDS = 0.5
-"""How long after its grace a process that has not come to rest is interrupted."""
+"""How long after its grace a process that still works is interrupted."""
 
 
 def leave_within(seconds: float) -> None:
@@ -26,12 +26,13 @@ def leave_within(seconds: float) -> None:
 
 
 def seconds_to_leave() -> float:
-    """Seconds until the deadline, negative behind it; infinite if nobody has asked this process to leave."""
+    """Seconds until the deadline, negative behind it; infinite without a request to leave."""
     return _deadline - time.monotonic()
 
 
 def stay() -> None:
-    """Forget the request: what was asked to leave is over, and the process goes on with something else."""
+    """Forget the request: the work that was to leave is over, and the process continues with something
+    else."""
     global _deadline
     _deadline = math.inf
 

@@ -1,6 +1,6 @@
 """The devices of this machine as torch names them: ``cpu``, or an accelerator of any maker (``cuda:1``).
 
-All that the package asks of an accelerator is asked here. Each maker's module in torch (``torch.cuda``,
+The package uses accelerators through this module alone. Each maker's module in torch (``torch.cuda``,
 ``torch.xpu``, ...) has functions of the same names; what a maker lacks counts as 0. Torch is imported on use.
 To look for devices may forbid later forks to use them: a process that forks looks in a child.
 """
@@ -57,8 +57,8 @@ def kind_of(device: str) -> str:
 
 
 def use(device: str) -> None:
-    """Make the device ready: nothing may be asked of it before. Code that names no number, such as
-    ``tensor.cuda()``, means this one from now on. Raises ``RunError`` if there is none of its number."""
+    """Make the device ready, before any other use of it. Code that names no number, such as
+    ``tensor.cuda()``, means this one from now on. Raises ``RunError`` if no device has its number."""
     if not is_accelerator(device):
         return
     kind, _, number = device.partition(":")
@@ -66,10 +66,10 @@ def use(device: str) -> None:
     if int(number) >= (count := module.device_count()):
         more = f"; {VISIBLE[kind]} may name more" if kind in VISIBLE else ""
         raise RunError(
-            f"there is no {device}: torch sees {counted(count, 'device')} of kind {kind} here, and each rank "
+            f"no {device} exists: torch sees {counted(count, 'device')} of kind {kind} here, and each rank "
             f"needs one: start fewer ranks (`node.ranks`, torchrun's --nproc-per-node){more}"
         )
-    # Without room of its own cuBLAS may sum in another order each time; it reads this when it begins.
+    # Without its own workspace cuBLAS may sum in another order each time; it reads this when it begins.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if hasattr(module, "set_device"):  # Apple has one device
         module.set_device(device)
@@ -102,7 +102,7 @@ def peak_bytes(device: str) -> int:
 
 
 def forget_peak(device: str) -> None:
-    """From now on ``peak_bytes`` counts anew."""
+    """Reset ``peak_bytes``."""
     if is_accelerator(device) and hasattr(_module(device), "reset_peak_memory_stats"):
         _module(device).reset_peak_memory_stats(device)
 
@@ -129,7 +129,7 @@ def limit(device: str, most_bytes: int) -> None:
 
 
 def synchronize(device: str) -> None:
-    """Wait until the device has done what it was asked to."""
+    """Wait until the device has done its queued work."""
     if is_accelerator(device) and hasattr(_module(device), "synchronize"):
         _module(device).synchronize(*_which(device))
 

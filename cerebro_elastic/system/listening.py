@@ -32,11 +32,11 @@ def listening_address(host: str) -> str | None:
 
 def node_address(name: str, servers: Sequence[tuple[str, int]]) -> str:
     """The address at which others find this machine, whose own name is ``name``: the one from which it
-    reaches the first of the ``servers`` (host and port) to which there is a way.
+    reaches the first of the ``servers`` (host and port) that it can reach.
 
     A server on this machine shows no such address. Then it is the one that ``name`` stands for, else the one
-    from which this machine reaches other networks, else a loopback address. Raises ``OSError`` if there is no
-    way to any server.
+    from which this machine reaches other networks, else a loopback address. Raises ``OSError`` if no server
+    can be reached.
     """
     problem: Exception = OSError("no server is given")
     for server in servers:

@@ -75,7 +75,7 @@ def check_own(folder: Path) -> None:
     """Raise ``RunError`` if others can have made the folder, or can write to it."""
     if why := distrust_folder(folder):
         raise RunError(
-            f"{folder} {why}, so what is in it may be planted: use a folder of your own (a copy by `cp -r` "
+            f"{folder} {why}, so what is in it may be planted: use your own folder (a copy by `cp -r` "
             "is yours), or take the right to write from others (chmod go-w)"
         )
 

@@ -147,7 +147,7 @@ def watch_parent(parent: int, gone: Callable[[], None], poll: float = 0.5) -> No
 
 def stop_printing(file: IO[str]) -> None:
     """Drop further output to ``file``, which has no reader any more (``cerebro run ... | head``). The command
-    goes on."""
+    continues."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, file.fileno())
     os.close(nowhere)
@@ -180,8 +180,8 @@ _LOCK = "lock"
 class Scratch:
     """An empty folder ``path``, removed by ``close``, at the end of a ``with``, or of the process.
 
-    If that is killed the next process that asks for a folder of this ``kind`` in the same place removes it.
-    It is known by its lock, which nobody holds any more.
+    If that is killed the next process that makes a folder of this ``kind`` in the same place removes it. It
+    is known by its lock, which nobody holds any more.
     """
 
     def __init__(self, kind: str) -> None:

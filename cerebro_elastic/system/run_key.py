@@ -32,7 +32,7 @@ class RunKey:
     secret: bytes = field(repr=False)
     """The 32 bytes."""
     file: Path | None = field(default=None, compare=False)
-    """The file that contains them, if there is one."""
+    """The file that contains them, if any."""
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Self | None:
@@ -58,7 +58,7 @@ class RunKey:
 
     @classmethod
     def kept(cls, file: Path) -> Self:
-        """The key in ``file``; a new one if there is no such file."""
+        """The key in ``file``; a new one if the file is missing."""
         return cls.read(file) if file.exists() else cls(secrets.token_bytes(_BYTES)).kept_in(file)
 
     @classmethod

@@ -42,7 +42,7 @@ def _seen(file: Path) -> tuple[str, frozenset[str]] | None:
     return _parsed(file, file.stat().st_mtime_ns) if file.suffix == ".py" else None
 
 
-@lru_cache(10_000)  # a project has some hundred files, each asked for several times in a row
+@lru_cache(10_000)  # a project has some hundred files, each read several times in a row
 def _parsed(file: Path, _changed: int) -> tuple[str, frozenset[str]] | None:
     source = file.read_bytes()
     try:

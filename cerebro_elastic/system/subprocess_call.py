@@ -1,4 +1,4 @@
-"""Calls in a process of their own, with answers as JSON.
+"""Calls in a separate process, with answers as JSON.
 
 Of a module, for work that imports torch and the user's modules, which the calling process does not, and for
 work beside it: the module reads a request and writes its answers, each one JSON object on a line. The process
@@ -50,7 +50,7 @@ def call(
 
 
 class AnsweringProcess:
-    """A module that runs as a program, in a session of its own: Ctrl-C is for this process, which ends it.
+    """A module that runs as a program, in its own session: Ctrl-C is for this process, which ends it.
 
     Args:
         module: The module.
@@ -95,7 +95,7 @@ class AnsweringProcess:
         return bool(self._lines)
 
     def end(self) -> None:
-        """Kill it, if it has not ended."""
+        """Kill it, if it still runs."""
         self.process.kill()
         self.process.wait()
         os.close(self._answers)
@@ -150,7 +150,7 @@ class SubprocessCall(AnsweringProcess):
         self.process.wait()
 
     def end(self) -> None:
-        """Kill it and all its children, if it has not ended."""
+        """Kill it and all its children, if it still runs."""
         super().end()
         end_marked(MARK, self._mark)
         self._errors.close()
@@ -179,7 +179,7 @@ def serve(
     then: Callable[[Mapping[str, Any], Answer], None] | None = None,
 ) -> None:
     """The ``__main__`` of a module that is called: answer the request with what ``work`` returns. ``then``
-    goes on with further answers, if it is given."""
+    sends further answers, if it is given."""
     die_with_parent(os.getppid())
     answer_to = answers_alone()
     request = json.load(sys.stdin)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-# What moves the cursor, colours, or turns the direction of writing, and so would show what is not there.
+# Characters that move the cursor, colour, or turn the direction of writing, and so would show false text.
 _UNSEEN = re.compile(
     r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -32,7 +32,7 @@ def duration_seconds(text: str) -> float | None:
 
 @contextmanager
 def for_commands() -> Iterator[None]:
-    """Messages within are for somebody who has typed a command, and not called a function of Python."""
+    """Messages within are for the user of a command, not of a Python function."""
     before = _commanded.set(True)
     try:
         yield
@@ -41,12 +41,12 @@ def for_commands() -> Iterator[None]:
 
 
 def for_reader(command: str, python: str) -> str:
-    """The text for somebody who has typed a command, or the one for whoever has called a function."""
+    """The text for the user of a command, or that for the user of a function."""
     return command if _commanded.get() else python
 
 
 def option(name: str, argument: str | None = None) -> str:
-    """``--run-id`` for who has typed a command, else the argument in Python, by default ``run_id``."""
+    """``--run-id`` for the user of a command, else the argument in Python, by default ``run_id``."""
     return for_reader(f"--{name}", argument or name.replace("-", "_"))
 
 

@@ -107,7 +107,7 @@ class TaskContract:
     """The run's seed, less than 2**32: what a task draws at its beginning follows from it."""
     exact: ClassVar[bool] = True
     """Whether units equal sequential training bit for bit. Where a framework trains all rows of a unit at
-    once (boosting), there is no sequential training to compare with: then ``sequential`` is not called."""
+    once (boosting), sequential training does not exist: then ``sequential`` is not called."""
     measures_means: ClassVar[bool] = True
     """Whether one of the task's metrics is a mean over rows, as a loss or an accuracy is; one over tokens is
     not. Such metrics of a test set have intervals."""
@@ -281,7 +281,7 @@ class TaskContract:
         (result,) = self.trained_units(1)
         with _saved(result.state) as ref:
             loaded = checkpoint.load(ref)
-        assert digest(loaded) == ref.digest, "what is loaded is what was saved"
+        assert digest(loaded) == ref.digest, "the loaded state is the saved one"
         direct, after = (self.task().train(self.job(1, state)) for state in (result.state, loaded))
         assert digest(after.state) == digest(direct.state), "and what follows from it is the same"
 
@@ -334,7 +334,7 @@ class TaskContract:
         exported, again = (
             task.export(dict(self.hparams), hop(state), self.seed, len(ORDERS), len(ROWS)) for _ in range(2)
         )
-        assert exported.weights, "there are weights"
+        assert exported.weights, "it has weights"
         assert digest(dict(exported.weights)) == digest(dict(again.weights))
         assert "MODEL" in exported.load or "CHECKPOINT" in exported.load, "the code names a file"
         compile(exported.load, "load", "exec")

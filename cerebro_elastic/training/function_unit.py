@@ -1,7 +1,7 @@
 """One unit of the task ``torch``: model, optimizer and scheduler on the unit's ranks, and the progress.
 
 Every rank of the unit makes a ``FunctionUnit`` and calls the same methods in the same order. Rank 0 continues
-with the random generators of the config's state. The other ranks begin each unit with seeds of their own, so
+with the random generators of the config's state. The other ranks begin each unit with their own seeds, so
 that a replay by the same strategy draws the same numbers.
 """
 
@@ -437,7 +437,7 @@ class FunctionUnit:
         """The batch on the unit's device."""
         if self._device.type == "cpu":
             return batch
-        # From pinned memory the copy goes on behind the host's work.
+        # From pinned memory the copy overlaps the host's work.
         behind = self._job.loader.pin_memory
         return mapped(batch, lambda _, tensor: tensor.to(self._device, non_blocking=behind))
 
@@ -447,7 +447,7 @@ class FunctionUnit:
             yield batch
 
     def _context(self, batches: Iterator[Any]) -> dict[str, Any]:
-        """What ``train_fn`` and ``eval_fn`` may ask for by name (``user_functions.FOR_PASS``)."""
+        """The parameters that ``train_fn`` and ``eval_fn`` may name (``user_functions.FOR_PASS``)."""
         return {
             "model": self._parts.model,
             "optimizer": self._parts.optimizer,
@@ -467,7 +467,7 @@ class FunctionUnit:
             scheduler.step(metrics["val_loss"])
         else:
             raise TaskError(
-                "ReduceLROnPlateau watches val_loss, which there is not at the end of an epoch: set "
+                "ReduceLROnPlateau watches val_loss, but no validation runs at an epoch's end: set "
                 "data.valid and validation: epoch, or take another scheduler"
             )
 

@@ -1,6 +1,6 @@
 """Plain PyTorch by the paper's three functions (section 4.1): the task ``torch``.
 
-The recipe names the functions. Each gets what it asks for *by the name of the parameter*:
+The recipe names the functions. Each gets its arguments *by the names of its parameters*:
 ``docs/how-to/models.md`` lists the names. ``epochs`` is the config's budget of epochs, ``steps`` the number
 of batches in all of them. With ``step_scheduler: step`` a ``train_fn`` steps the scheduler itself; else that
 is done once an epoch. A unit of a ``train_fn`` that has to stop before its end is given up: ``batches``

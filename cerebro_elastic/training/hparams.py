@@ -23,8 +23,8 @@ Taker: TypeAlias = tuple[Callable[..., Any], frozenset[str]]
 
 
 BUDGET = frozenset({"epochs", "steps"})
-"""What functions may ask for besides hyper-parameters: the config's epochs, and the batches in all of
-them."""
+"""The parameters that functions may have besides hyper-parameters: the config's epochs, and the batches in
+all of them."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def epoch_batches(job: UnitJob) -> int:
 
 
 def budget(job: UnitJob) -> dict[str, int]:
-    """The length of the config's training, as functions may ask for it."""
+    """The length of the config's training, by the names of functions' parameters."""
     return {"epochs": job.epochs, "steps": job.epochs * epoch_batches(job)}
 
 
@@ -112,7 +112,7 @@ def training_batches(job: UnitJob, part: BatchPart = whole) -> Iterator[Any]:
 
 
 def rank_seed(job: UnitJob) -> int:
-    """The seed of this rank for what is random in the unit: of its pass over the partition. Each rank has
+    """The seed of this rank for random draws in the unit: of its pass over the partition. Each rank has
     another one. Batch ``number`` of a pass begins with ``seed_of_batch((seed,), number)``."""
     rank, _ = ranks()
     return _seed(job.seed, job.unit.epoch, job.unit.partition, *([rank] if rank else []))

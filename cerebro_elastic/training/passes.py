@@ -198,5 +198,5 @@ def _by_class(classes: Tensor, y: Tensor) -> Tensor:
 
 
 def _widened(weights: Tensor, dim: int) -> Tensor:
-    """With axes of length 1 behind, so that there are ``dim``."""
+    """With axes of length 1 appended, up to ``dim`` axes."""
     return weights.reshape(*weights.shape, *[1] * (dim - weights.dim()))

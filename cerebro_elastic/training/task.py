@@ -94,7 +94,7 @@ class UnitJob:
     loader: LoaderSettings
     """How the recipe makes batches. A config's own ``batch_size`` takes precedence."""
     state: TaskState | None
-    """The state to go on from; ``None`` for a config's first unit. It is given away: the unit may train in
+    """The state to start from; ``None`` for a config's first unit. It is given away: the unit may train in
     its very tensors."""
     device: str
     """The device of this rank, as torch names it."""
@@ -102,12 +102,12 @@ class UnitJob:
     """Those tensors of ``state`` that lie in a base (``hop/checkpoint/bases.py``), by name."""
     inherits: HParams | None = None
     """The hyper-parameters of the config that made ``state``, if that is another one. What they have set in
-    the state (learning rates, say) is set anew from ``hparams``; all else is inherited
+    the state (learning rates, say) is set again from ``hparams``; all else is inherited
     (``hop/optimizer_state.py``)."""
     skip: int = 0
-    """How many of the partition's batches were trained before, up to ``state``. The unit goes on behind them.
-    The parts of a unit do together exactly what it does in one go: equal state, bit for bit, equal metrics at
-    its end, and the same rows logged."""
+    """How many of the partition's batches were trained before, up to ``state``. The unit continues after
+    them. The parts of a unit do together exactly what it does in one go: equal state, bit for bit, equal
+    metrics at its end, and the same rows logged."""
     strategy: Strategy = Strategy()
     """By which parallelism the unit is trained, and on how many ranks."""
     beat: Callable[[], None] = nothing
@@ -155,7 +155,7 @@ class UnitResult:
     """What a task returns for a unit."""
 
     state: TaskState
-    """The state to go on from."""
+    """The state to continue from."""
     samples: int
     """How many rows this job has trained; those of skipped batches do not count."""
     batches: int
@@ -167,11 +167,11 @@ class UnitResult:
     done: bool = False
     """Whether the task ends the config's training here (early stopping)."""
     whole: bool = True
-    """Whether the unit came to the end of its partition. If not, it goes on after ``skip + batches``
+    """Whether the unit came to the end of its partition. If not, it continues after ``skip + batches``
     batches."""
     before: Mapping[str, Still] = field(default_factory=dict)
-    """Further tensors of the state that shall lie in a base, as they were when the unit began: those that it
-    does not train. What is not the same any more when it is saved hops like all others."""
+    """Further tensors of the state that are to be in a base, as they were when the unit began: those that it
+    does not train. A value that differs when it is saved hops like all others."""
     not_finite: str | None = None
     """Which loss or parameter is NaN or infinite at the end of a whole unit. ``None`` if none is, and of a
     part of a unit: a unit's fate must not depend on where it was split."""
@@ -258,7 +258,7 @@ class TakesByName(Protocol):
 
 @runtime_checkable
 class SetsThreads(Protocol):
-    """A task whose framework has threads of its own. Those of torch are set for it."""
+    """A task whose framework has its own threads. Those of torch are set for it."""
 
     def set_threads(self, threads: int) -> None:
         """Use this number of threads, in this process and before its first unit."""
@@ -277,7 +277,7 @@ class WatchesValidation(Protocol):
     """A task whose library validates within a fit, where code may watch it."""
 
     def why_not_apart(self, hparams: HParams, strategies: Sequence[Strategy]) -> str | None:
-        """Why a config cannot be validated by units of their own; ``None`` if it can."""
+        """Why a config cannot be validated by separate units; ``None`` if it can."""
 
 
 @dataclass(frozen=True)
@@ -302,7 +302,7 @@ class SupportsTest(Protocol):
         """
 
 
-GENERATORS = "the random generators of torch, numpy and Python: dropout and augmentation draw anew"
+GENERATORS = "the random generators of torch, numpy and Python: dropout and augmentation draw other numbers"
 """What no exported model carries."""
 
 
@@ -332,7 +332,7 @@ class SupportsCheck(Protocol):
 
 
 class Observed:
-    """``SupportsCheck.observed`` of a task that calls ``_observe``, if there is one."""
+    """``SupportsCheck.observed`` of a task that calls ``_observe``, if any."""
 
     _observe: Observe | None = None
 
@@ -360,10 +360,9 @@ class Exported:
     further: Mapping[str, bytes] = field(default_factory=dict)
     """The contents of further files by name, such as a config of the framework."""
     card: Mapping[str, str] = field(default_factory=lambda: {"library_name": "pytorch"})
-    """What programs shall find in the model card, such as the library that loads the model."""
+    """The entries of the model card for programs, such as the library that loads the model."""
     not_carried: Sequence[str] = ()
-    """What of the config's state is in neither of them: training that goes on from them goes on without
-    it."""
+    """The config's state that neither of them has: training that continues from them lacks it."""
 
 
 @runtime_checkable

@@ -1,9 +1,9 @@
 """A model measured row by row on a test set, to say how far metrics would differ with other rows.
 
 An interval is computed for metrics that are means over rows. A row's value is what the task measures on that
-row alone. If the mean of these values is the metric over all rows, the rows are drawn anew with replacement,
-again and again, and the interval holds 95 % of the means (the percentile bootstrap of B. Efron, 1979). Any
-other metric, such as the area under a curve, gets none. Nothing here imports torch.
+row alone. If the mean of these values is the metric over all rows, the rows are resampled with replacement,
+many times, and the interval holds 95 % of the means (the percentile bootstrap of B. Efron, 1979). Any other
+metric, such as the area under a curve, gets none. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def evaluated(job: UnitJob, metrics: Mapping[str, float]) -> UnitResult:
 
 
 def intervals(values: ModelValues, rows: int, seed: int) -> dict[str, tuple[float, float]]:
-    """The interval of each metric that is a mean over the ``rows`` of the test set, by name. Where all rows
-    have one value, there is none: other draws of them say nothing."""
+    """The interval of each metric that is a mean over the ``rows`` of the test set, by name. None where all
+    rows have one value: other draws of them say nothing."""
     means = {
         name: np.asarray(each, np.float64)
         for name, each in values.rows.items()

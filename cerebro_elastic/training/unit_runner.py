@@ -59,7 +59,7 @@ class StrategyCost:
     """Seconds that a hop (one load and one save of the state) keeps the node from training. ``None`` if the
     task cannot be left in the middle of a unit."""
     save_seconds: float = 0.0
-    """Seconds of the save that go on behind the node's next unit."""
+    """Seconds of the save that overlap the node's next unit."""
     state_bytes: int | None = None
     """Bytes of the state that hop. ``None`` if the task cannot be left in the middle of a unit."""
     fixed_seconds: float = 0.0
@@ -145,7 +145,7 @@ class UnitRunner:
 
     def fetch(self, phase: Phase, index: int, beat: Callable[[], None], room: Room = "needed") -> Partition:
         """A training or validation partition, fetched into the cache if it is not there. ``beat`` is called
-        often meanwhile. What is not ``needed`` yet comes only if there is ``room`` (``NoRoom``)."""
+        often meanwhile. Data not ``needed`` yet come only if they find ``room`` (``NoRoom``)."""
         return self.cache.fetch(self._url, self._manifest, self._split(phase), index, beat, room)
 
     def holds(self, phase: Phase, index: int) -> bool:
@@ -262,7 +262,7 @@ class UnitRunner:
             )
         if self._manifest.test:
             partition = self.cache.fetch(self._url, self._manifest, "test", 0, nothing)
-        else:  # a data module has rows of its own
+        else:  # a data module has its own rows
             first = partial(self.fetch, Phase.TRAIN, 0, nothing)
             partition = unopened(0, 0, "the data module's test data", first)
         unit = Unit(config.id, config.epoch - 1, 0, Phase.EVALUATE)

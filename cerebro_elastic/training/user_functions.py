@@ -24,7 +24,7 @@ from cerebro_elastic.training.parallel.construct import optimizers_on
 from cerebro_elastic.training.passes import BatchMean, accuracy
 
 FOR_PASS = frozenset({"model", "optimizer", "scheduler", "batches", "epoch", "device"})
-"""What ``train_fn`` and ``eval_fn`` may ask for besides hyper-parameters."""
+"""The parameters that ``train_fn`` and ``eval_fn`` may have besides hyper-parameters."""
 
 _RETURNS = (
     "expected a model, (model, optimizer) or (model, optimizer, scheduler): an optimizer is a "
@@ -94,7 +94,7 @@ class UserFunctions:
         return arguments.select(self._model_fn, {**self._all(hparams), **context})
 
     def prepared(self, batches: Iterable[Any], hparams: HParams) -> Iterator[Any]:
-        """Apply ``input_fn``, if there is one, to batches of the loader."""
+        """Apply ``input_fn``, if any, to batches of the loader."""
         function = self._input_fn
         chosen = arguments.select(function, self._all(hparams)) if function else {}
         for batch in batches:

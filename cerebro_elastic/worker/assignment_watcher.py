@@ -87,8 +87,7 @@ class AssignmentWatcher:
         return not self._messages.empty()
 
     def give_up(self) -> None:
-        """Give up what is queued for a rank that leaves: other nodes need not wait for the end of its
-        lease."""
+        """Give up the queue of a rank that leaves: other nodes need not wait for the end of its lease."""
         while self.waits():
             message = self._messages.get()
             if isinstance(message, Attempt) and message.may_queue and self._leaving.asked:

@@ -109,4 +109,4 @@ class CheckpointCollector:
                     if drop(PurePosixPath(place.path).name):
                         files.remove(place)
         except CerebroError as error:
-            self._log.warning("cannot delete what is superfluous", why=str(error))
+            self._log.warning("cannot delete superfluous checkpoints", why=str(error))

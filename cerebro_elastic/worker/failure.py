@@ -21,7 +21,8 @@ _KINDS: dict[type[BaseException], FailureKind] = {
     DiskFull: FailureKind.DISK_FULL,
     StorageError: FailureKind.STORAGE,
     DamagedData: FailureKind.DAMAGED_DATA,
-    # Data are missing or damaged at their source: no unit is at fault, and the run cannot go on without them.
+    # Data are missing or damaged at their source: no unit is at fault, and the run cannot continue without
+    # them.
     DataError: FailureKind.STORAGE,
     NotFinite: FailureKind.NOT_FINITE,
     GroupBroken: FailureKind.CRASH,

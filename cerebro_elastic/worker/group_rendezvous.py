@@ -194,7 +194,7 @@ def stale(identity: RankIdentity, attempt: Attempt, nodes: Mapping[str, Node]) -
     for member in attempt.members:
         node = nodes.get(member.node)
         if node is None or node.registration != member.registration:
-            return f"stale: the node {member.node} has registered anew"
+            return f"stale: the node {member.node} has registered again"
     if nodes[identity.node].boot != identity.boot:
         return "not ours: another node has registered under our name; give each node its own"
     return None

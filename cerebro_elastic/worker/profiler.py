@@ -25,7 +25,7 @@ from cerebro_elastic.worker.group_rendezvous import RankAssignment
 from cerebro_elastic.worker.rank_context import RankContext
 
 _BATCHES = 6
-"""How many batches are trained at least. The first is not timed, for it pays for what is done once."""
+"""How many batches are trained at least. The first is not timed, for it pays for work that is done once."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def profile(
     Args:
         job: A job whose state may be given away.
         meter: Measures the memory, from before the state was loaded on.
-        limit: How many bytes a unit may take; ``None``: what is free.
+        limit: How many bytes a unit may take; ``None``: all free memory.
         seconds: Train more batches if the few take less than this.
     """
     free = resources.free_bytes(runner.device, limit)

@@ -87,7 +87,7 @@ def _serve(
     log: logs.EventLog,
     clock: Clock,
 ) -> bool:
-    """Do unit after unit; whether that ends because a fresh process is to go on."""
+    """Do unit after unit. Returns whether a fresh process is to continue."""
     identity = RankIdentity(env["CEREBRO_NODE"], env["CEREBRO_BOOT"], int(env.get("LOCAL_RANK", "0")))
     ranks, ledger = int(env.get("LOCAL_WORLD_SIZE", "1")), WorkerLedger(record)
     log = log if ranks == 1 else log.bind(local_rank=identity.local_rank)
@@ -147,7 +147,7 @@ def _unit_runner(spec: Spec, env: Mapping[str, str], local_rank: int, beat: Call
 
 
 def _do_units(context: RankContext, assignments: AssignmentWatcher, env: Mapping[str, str]) -> bool:
-    """Do what is assigned until the run ends, the rank is to leave, or only a fresh process can go on
+    """Do assigned units until the run ends, the rank is to leave, or only a fresh process can continue
     (``True``): this one has grown, or a unit has changed what configs share."""
     runner, identity = context.unit_runner, context.identity
     leads_node = identity.local_rank == 0
@@ -164,7 +164,7 @@ def _do_units(context: RankContext, assignments: AssignmentWatcher, env: Mapping
         if why is None and growth.too_much(context.writer.saving_bytes):
             why = "memory has grown"
         if why is not None:
-            context.log.info(f"starting anew: {why}")
+            context.log.info(f"restarting: {why}")
             return True
     if not context.leaving.asked:
         runner.forget_batches()

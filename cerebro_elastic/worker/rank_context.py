@@ -1,4 +1,4 @@
-"""What belongs to a rank's life and serves all of its attempts."""
+"""The values of a rank's life that serve all of its attempts."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class RankContext:
     shares_device: bool = False
     """Whether other nodes use the rank's accelerator, too."""
     memory_limit_bytes: int | None = None
-    """How many bytes a unit may take on this rank; ``None``: what is free."""
+    """How many bytes a unit may take on this rank; ``None``: all free memory."""
     quick_save_seconds: float = QUICK_SECONDS
-    """A save that takes longer goes on behind the node's next unit."""
+    """A save that takes longer overlaps the node's next unit."""
     next_waits: Callable[[], bool] = lambda: False
     """Whether the node's next unit waits to be begun."""
 
@@ -70,7 +70,7 @@ class RankContext:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Wait for the last save and what follows it, and break off what is being fetched."""
+        """Wait for the last save and what follows it, and break off fetches."""
         self.writer.close()
         self.cleaner.close()
         self.state_fetcher.close()

@@ -1,8 +1,8 @@
 """What does a rank take of its machine, and how much may it take? Memory, CPU time, and the work of its GPU.
 
 Memory is an accelerator's, as torch's allocator counts it; on a CPU it is the process's resident memory, as
-the kernel counts it. To measure costs a unit some reads of ``/proc``. A device is asked for its utilisation
-once a second at most; of NVIDIA's that needs the package ``nvidia-ml-py``.
+the kernel counts it. A measurement costs a unit some reads of ``/proc``. A device's utilisation is read once
+a second at most; for NVIDIA's that needs the package ``nvidia-ml-py``.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Meter:
 
 
 def forget_peaks(device: str) -> None:
-    """From now on ``peaks`` counts anew."""
+    """Reset ``peaks``."""
     devices.forget_peak(device)
     with suppress(OSError):  # where it is not allowed, the highest of the process's life counts
         Path("/proc/self/clear_refs").write_text("5")
@@ -184,7 +184,7 @@ class ResourceMeter:
         self._sampled_at = self._began
 
     def end(self) -> Resources:
-        """What was taken until now."""
+        """The usage until now."""
         seconds = self._clock.now() - self._began
         if not self._samples:
             self._sample()

@@ -36,7 +36,7 @@ class _BackgroundThread:
 
     @property
     def busy(self) -> bool:
-        """Whether a task goes on."""
+        """Whether a task runs."""
         return self._last is not None and not self._last.done()
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class BackgroundWriter(_BackgroundThread):
         return self._thread.submit(save)
 
     def go_on(self, finish: Callable[[], None], state_bytes: int) -> None:
-        """Leave the save of a state of ``state_bytes`` bytes to the thread, and ``finish`` behind it."""
+        """Leave the save of a state of ``state_bytes`` bytes to the thread, and ``finish`` after it."""
         self._last_bytes = state_bytes
         self._submit(finish)
 
@@ -88,7 +88,7 @@ class BackgroundWriter(_BackgroundThread):
 
 
 class BackgroundCleaner(_BackgroundThread):
-    """A thread for what is left to do when a visit is committed."""
+    """A thread for the work that is left when a visit is committed."""
 
     def __init__(self, alarm: Callable[[BaseException], None]) -> None:
         super().__init__("cleaner", alarm)

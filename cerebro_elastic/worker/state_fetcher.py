@@ -53,7 +53,7 @@ class StateFetcher:
         """Fetch in the background what the next unit will probably need, and one replica; of its state the
         ``part`` of the present unit.
 
-        A replica waits until the last one has come. A failure has no effect: what is needed is fetched again.
+        A replica waits until the last one has come. A failure has no effect: needed data are fetched again.
         """
         self._next = None
         if hint is None:

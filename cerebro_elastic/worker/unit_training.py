@@ -1,5 +1,4 @@
-"""A unit on one of its ranks: load the state, train, stage what is to be saved. Evaluations are units,
-too."""
+"""A unit on one of its ranks: load the state, train, stage the state to save. Evaluations are units, too."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
 It may watch two threads: one that trains, and one that saves what was trained before. It then waits for the
 one whose time is over first, and the dump says which one that is.
 
-Python's ``faulthandler`` does both in a thread of its own that needs no interpreter: also a rank that hangs
-in native code, or holds the interpreter's lock, is ended. ``rendezvous/heartbeats.py`` reads what is
-written here, and sees a rank that is stopped and cannot even do that.
+Python's ``faulthandler`` does both in a thread that needs no interpreter: also a rank that hangs in native
+code, or holds the interpreter's lock, is ended. ``rendezvous/heartbeats.py`` reads what is written here, and
+sees a rank that is stopped and cannot even do that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _REARM_SECONDS = 1.0
 """A beat rearms at most this often, as that starts a thread; at least four times before the end."""
 
 _EARLY_SECONDS = 0.5
-"""The process may end so much too early, or an eighth of its time, so that short units arm nothing anew."""
+"""The process may end by so much too early, or by an eighth of its time, so that short units rearm
+nothing."""
 
 
 @dataclass

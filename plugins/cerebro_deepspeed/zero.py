@@ -95,7 +95,7 @@ class Zero(DataParallel):
         parts = construct(make, loaded=loaded)
         self._groups = to_names(parts.optimizer, parts.model)["param_groups"]
         parts.optimizer.state.clear()
-        together()  # DeepSpeed makes groups of its own
+        together()  # DeepSpeed makes its own groups
         self._engine = library.engine(
             package,
             device,
@@ -138,7 +138,7 @@ class Zero(DataParallel):
         parameters without a gradient, so these are refused."""
         unreached = [name for name in self._trained if name not in self._reached]
         if len(unreached) == len(self._trained):
-            return  # there was no backward pass, so there is no step
+            return  # without a backward pass no step is taken
         self._reached.clear()
         if unreached:
             raise TaskError(

@@ -105,7 +105,7 @@ class Structure:
             differing = ", ".join(sorted(arrays.keys() ^ self._kinds.keys())[:3])
             raise TaskError(
                 f"the state and what init_fn makes do not have the same arrays ({differing}): "
-                "hyper-parameters that change the structure cannot be changed by a search that goes on "
+                "hyper-parameters that change the structure cannot be changed by a search that continues "
                 "from a state"
             )
         leaves = [_loaded(arrays[path], kinds.get(path)) for path in self._kinds]

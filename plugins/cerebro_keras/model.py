@@ -37,7 +37,7 @@ SETTINGS = (
     ),
     process_settings.Setting("keras.config.set_dtype_policy", dtype_policy, put_dtype_policy, refused=False),
 )
-"""Keras' settings of the process. The policy of dtypes is the session's, which each model begins anew."""
+"""Keras' settings of the process. The policy of dtypes is the session's, which each model restarts."""
 
 
 class HeldObjects:
@@ -192,7 +192,7 @@ class TrainedModel:
                 raise TaskError(
                     f"the state has the {group} variables {sorted(values[group])}, and the model has "
                     f"{sorted(variables)}: hyper-parameters that change them cannot be changed by a search "
-                    "that goes on from a state"
+                    "that continues from a state"
                 )
             for name, variable in variables.items():
                 own = keep_rate and group == "optimizer" and name.endswith(_RATE)

@@ -98,7 +98,7 @@ PRUNED_LAYERS = "_original_layers"
 
 def look_once_for_external_callbacks() -> None:
     """Remember which packages offer callbacks. Every ``Trainer`` searches all installed packages, and each
-    unit has a trainer: that took 16 ms. The callbacks themselves are made anew for each trainer."""
+    unit has a trainer: that took 16 ms. The callbacks themselves are made for each trainer."""
     registry.entry_points = functools.cache(entry_points)  # type: ignore[attr-defined, assignment]
 
 
@@ -188,7 +188,7 @@ def set_logged_step_value(result: ResultMetric, value: Any) -> None:
 
 
 def forget_epoch_value(result: ResultMetric) -> None:
-    """Have the epoch's value computed anew."""
+    """Have the epoch's value computed again."""
     result._computed = None
 
 
@@ -274,7 +274,7 @@ def continue_loops(trainer: pl.Trainer) -> None:
 
 
 def seen_validation_batches(trainer: pl.Trainer) -> dict[int, int] | None:
-    """The batches seen by loader; ``None`` if the fit has not looked at the validation's loaders yet."""
+    """The batches seen by loader; ``None`` before the fit has read the validation's loaders."""
     loop = _validation_of(trainer)
     return None if loop._combined_loader is None else dict(loop._seen_batches_per_dataloader)
 
@@ -339,7 +339,7 @@ def average_model_of(callback: Any) -> Any:
 
 
 def made_in_setup(owner: object) -> frozenset[str]:
-    """Names of attributes that the callback's ``setup`` makes anew: copies of the layers as they are
+    """Names of attributes that the callback's ``setup`` makes again: copies of the layers as they are
     built."""
     return frozenset({PRUNED_LAYERS}) if isinstance(owner, ModelPruning) else frozenset()
 

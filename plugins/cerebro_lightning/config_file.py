@@ -1,5 +1,5 @@
 """Modules, data modules, callbacks and trainer arguments, as the user's LightningCLI makes them of a file's
-values. Each config gets a ``LightningCLI`` of its own, which makes all but the trainer."""
+values. Each config gets its own ``LightningCLI``, which makes all but the trainer."""
 
 from __future__ import annotations
 

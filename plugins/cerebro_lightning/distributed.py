@@ -289,8 +289,7 @@ def _buffers(module: nn.Module) -> list[tuple[str, torch.Size, torch.dtype]]:
 
 
 def _place(module: nn.Module, device: torch.device) -> None:
-    """Move what the parallelism has not moved: states of metrics, and the modules' own notes of their
-    device."""
+    """Move what the parallelism leaves: states of metrics, and the modules' own notes of their device."""
     for part in module.modules():
         if isinstance(part, Metric):
             part.to(device)

@@ -1,4 +1,4 @@
-"""A config's state as a checkpoint of Lightning's own, for users who have not installed this package."""
+"""A config's state as a Lightning checkpoint, for users without this package."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ import lightning as L
 from {where} import {name}
 
 model = {name}.load_from_checkpoint("CHECKPOINT")
-# or go on training: L.Trainer(max_epochs=...).fit({name}(...), loader, ckpt_path="CHECKPOINT")
+# or continue training: L.Trainer(max_epochs=...).fit({name}(...), loader, ckpt_path="CHECKPOINT")
 """
 
 
@@ -108,7 +108,7 @@ model.load_state_dict(torch.load("CHECKPOINT", weights_only=True)["state_dict"])
 
 def adapter_of(module: pl.LightningModule) -> dict[str, bytes]:
     """The files by which ``PeftModel.from_pretrained`` loads the adapter of the model of PEFT in the module;
-    none if there is no such model, or several."""
+    none without such a model, or with several."""
     peft = sys.modules.get("peft")
     models = [part for part in module.modules() if isinstance(part, peft.PeftModel)] if peft else []
     if len(models) != 1:
@@ -119,7 +119,7 @@ def adapter_of(module: pl.LightningModule) -> dict[str, bytes]:
                 setattr(config, name, sorted(value))
     with TemporaryDirectory() as folder:
         models[0].save_pretrained(folder)
-        # Adapters of other names are in folders of theirs.
+        # Adapters of other names are in other folders.
         files = [path for path in sorted(Path(folder).glob("adapter_*")) if path.is_file()]
         return {path.name: path.read_bytes() for path in files}
 

@@ -202,7 +202,7 @@ class _Validation:
         return (job_batches.validation_seed(self.job, self.number),)
 
     def _divided(self, several: DistributedStrategy) -> Iterator[Any]:
-        # Each rank has drawn an order of its own: the first one's counts.
+        # Each rank has drawn its own order: the first one's counts.
         batches: list[Sequence[Any]] = several.broadcast(self._rows())
         mine = [rows[several.part(len(rows))] for rows in batches]
         for rows, batch in zip(batches, self._of_rows(mine), strict=True):
@@ -241,7 +241,7 @@ class _Validation:
 
 
 def _validation_batch(factory: DatasetFactory, seed: int, number: int, rows: Sequence[Any]) -> Any:
-    """Runs in a worker process, which has a data module of its own."""
+    """Runs in a worker process, which has its own data module."""
     loader = _loaders_of(factory.make().module, seed, "cpu")[1].flattened[number]
     several = getattr(loader.dataset, "__getitems__", None)  # as torch's fetcher does
     return loader.collate_fn(several(rows) if several else [loader.dataset[row] for row in rows])
@@ -317,8 +317,8 @@ def loaders_of_test_set(job: UnitJob, *, single: bool = False) -> Any:
         return loader_of_rows(row_by_row(job) if single else job)
     if not is_overridden("test_dataloader", module):
         raise NoTestSet(
-            f"{type(module).__name__} has no test_dataloader, so that there is no test set: define one, and "
-            "start the run anew"
+            f"{type(module).__name__} has no test_dataloader, and so no test set: define one, and "
+            "start a new run"
         )
     module.setup("test")
     with rng.borrowed(torch.device(job.device)):

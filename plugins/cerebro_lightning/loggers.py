@@ -1,4 +1,4 @@
-"""Lightning's loggers for a run: one for each config, whose steps go on from node to node."""
+"""Lightning's loggers for a run: one for each config, whose steps continue from node to node."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class LightningLoggers:
 
 
 def _filled(value: Any, names: Mapping[str, str]) -> Any:
-    """Does not use ``format``: a text may have braces of its own."""
+    """Does not use ``format``: a text may have other braces."""
     if isinstance(value, str):
         for name, text in names.items():
             value = value.replace("{" + name + "}", text)

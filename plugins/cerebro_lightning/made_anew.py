@@ -24,8 +24,8 @@ def leave_out(state: dict[str, Any], module: pl.LightningModule) -> Sequence[str
 
 
 def put_back(checkpoint: dict[str, Any], module: pl.LightningModule, keys: Sequence[str]) -> None:
-    """Add what was left out, as the hook of the fresh ``module`` makes it. Raises ``TaskError`` for what
-    training alone makes."""
+    """Add the values that were left out, as the hook of the fresh ``module`` makes them. Raises ``TaskError``
+    for what training alone makes."""
     if not keys:
         return
     made: dict[str, Any] = {

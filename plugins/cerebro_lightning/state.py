@@ -129,7 +129,7 @@ MISSING, ALTERED = "missing", "altered"
 
 class LeftOut:
     """The weights that a module's own checkpoint leaves out or alters, as ``state_dict`` and
-    ``on_save_checkpoint`` may: an ordinary fit goes on with them as they are in memory.
+    ``on_save_checkpoint`` may: an ordinary fit continues with them as they are in memory.
 
     Made before the module gets its state, to see what training moves: all else the next unit's constructor
     makes again."""
@@ -140,7 +140,7 @@ class LeftOut:
         self._built = {name: _bits(tensor) for name, tensor in _tensors(module)} if saves else {}
 
     def of(self, module: nn.Module, saved: Mapping[str, Any]) -> dict[str, dict[str, Tensor]]:
-        """The tensors of ``module`` that ``saved``, its checkpoint's state dict, has not as they are: those
+        """The tensors of ``module`` that ``saved``, its checkpoint's state dict, lacks or has changed: those
         that are ``missing`` and have moved, and those that are ``altered``."""
         found: dict[str, dict[str, Tensor]] = {MISSING: {}, ALTERED: {}}
         for name, tensor in _tensors(module):
@@ -215,7 +215,7 @@ def _own(saved: Tree, parent: Tree, own: Tree) -> Tree:
 
 
 def plain_tensors(logged: Any) -> Any:
-    """What was ``logged``, as tensors of torch's own class: a loss of monai's data is a ``MetaTensor``."""
+    """The ``logged`` values, as tensors of torch's own class: a loss of monai's data is a ``MetaTensor``."""
     if isinstance(logged, dict):
         return {name: plain_tensors(value) for name, value in logged.items()}
     return logged.as_subclass(Tensor) if isinstance(logged, Tensor) else logged

@@ -7,11 +7,11 @@ stop, the unit leaves the fit without further hooks: after any batch of the epoc
 last epoch ends normally.
 
 Hooks that fire exactly as in an ordinary fit: all from ``on_train_epoch_start`` to
-``on_train_epoch_end`` with validation, ``on_train_end``, ``on_fit_end``. Anew in every unit, because its
-process may be a fresh one: ``configure_*``, ``setup``, ``on_fit_start``, ``on_train_start``, ``teardown``;
-in all units but a config's first, their changes to the state are overwritten and their logged values dropped.
-``on_save_checkpoint`` and ``on_load_checkpoint`` fire at every hop. There is no sanity check of the
-validation: it would run in every unit. Compare with ``Trainer(num_sanity_val_steps=0)``.
+``on_train_epoch_end`` with validation, ``on_train_end``, ``on_fit_end``. Again in every unit, because its
+process may be a fresh one: ``configure_*``, ``setup``, ``on_fit_start``, ``on_train_start``, ``teardown``; in
+all units but a config's first, their changes to the state are overwritten and their logged values dropped.
+``on_save_checkpoint`` and ``on_load_checkpoint`` fire at every hop. The sanity check of the validation is
+left out: it would run in every unit. Compare with ``Trainer(num_sanity_val_steps=0)``.
 
 Private names of Lightning are in ``_lightning_internals.py``, hence the pinned minor version. The identity
 tests guard what they do.
@@ -145,7 +145,7 @@ class SubEpoch:
     last: bool
     """Whether it closes its epoch."""
     resumes: bool = False
-    """Whether it goes on with a unit that was stopped."""
+    """Whether it continues a unit that was stopped."""
     inherits: bool = False
     """Whether the state is another config's."""
     seed: int = 0
@@ -157,7 +157,7 @@ class SubEpoch:
     stopped_after: int | None = field(init=False, default=None)
     """How many of the partition's batches are trained, if the unit was stopped."""
     not_finite: str | None = field(init=False, default=None)
-    """The name of a value that is NaN or infinite, if there is one."""
+    """The name of a value that is NaN or infinite, if any."""
     untrained: Mapping[str, Still] = field(init=False, default_factory=dict)
     """The tensors of the module that get no gradient, as the unit finds them."""
     taking: Callable[[], AbstractContextManager[None]] = field(init=False, default=nullcontext)

@@ -6,10 +6,10 @@ units) the ranks exchange the values that they have logged since the last such p
 batches' values as Lightning would have done. So no rank waits in vain for a value that only some ranks log,
 and an epoch's sums are the same on all ranks, so that they can hop.
 
-Means weigh by rows, sums add up, extremes are those over all ranks. Where there are no rows (hooks of an
-epoch's end) all ranks weigh alike. The value of a step of a torchmetrics object is the mean of the ranks'
-values; that of an epoch is computed from all ranks' states, by torchmetrics: each rank's state covers its own
-rows, the state that hops covers all.
+Means weigh by rows, sums add up, extremes are those over all ranks. Without rows (hooks of an epoch's end)
+all ranks weigh alike. The value of a step of a torchmetrics object is the mean of the ranks' values; that of
+an epoch is computed from all ranks' states, by torchmetrics: each rank's state covers its own rows, the state
+that hops covers all.
 """
 
 from __future__ import annotations

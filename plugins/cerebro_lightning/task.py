@@ -247,7 +247,7 @@ class LightningTask:
         self, job: UnitJob, loaders: Any, device: torch.device, stage: Stage
     ) -> dict[str, list[float]]:
         """What the module logs for each row alone, by name, over ``loaders`` with batches of one row; empty
-        if there are none, or it fails for a row: some metrics have no value for a single row."""
+        if none exists, or it fails for a row: some metrics have no value for a single row."""
         notes = RowNotes()
         if loaders is None:
             return {}

@@ -134,7 +134,7 @@ def _names(datasets: Mapping[str, Dataset[Any]]) -> str:
 
 
 class _Pickler(pickle.Pickler):
-    """Equal Datasets have equal pickles, so that a second call of ``fit`` goes on with its run: a tensor is
+    """Equal Datasets have equal pickles, so that a second call of ``fit`` continues its run: a tensor is
     pickled as its array. Classes and functions of the user's files are named as the nodes import them."""
 
     def __init__(self, file: io.BytesIO, references: References, root: Path) -> None:

@@ -162,14 +162,13 @@ class CerebroTrainer:
         of more than two ``x0, x1, ...``), a map-style torch ``Dataset``, a ``DataLoader``, whose batch size,
         ``shuffle``, ``drop_last``, ``collate_fn`` and workers hold, a DataFrame or another table, a path or
         URL of a file or a prepared dataset, or a function that returns columns. ``val_data`` is the share of
-        rows for validation, by default ``valid`` of ``data`` (0.2), or data of their own in one of these
-        forms.
+        rows for validation, by default ``valid`` of ``data`` (0.2), or separate data in one of these forms.
         Instead of both, ``datamodule`` is a ``LightningDataModule``, or its class; without any data the
         module's own ``train_dataloader`` is taken.
 
-        With ``wait=False`` the run goes on in the background, and the ``Run`` is returned at once.
+        With ``wait=False`` the run continues in the background, and the ``Run`` is returned at once.
         ``on_interrupt`` is what Ctrl-C, or a notebook's button, does to a run that is waited for: ``stop``
-        it, or ``detach`` from it. Then it goes on in the background, and ``run`` is it.
+        it, or ``detach`` from it. Then it continues in the background, and ``run`` is it.
 
         An unfinished run of the same ``run_id`` and arguments is continued; if its code has changed since,
         only with ``changed_code``. If all configs failed,

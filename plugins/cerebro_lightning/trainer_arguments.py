@@ -44,7 +44,7 @@ _SYSTEM_OWNED = {
     "enable_checkpointing": "the run keeps the checkpoints",
     "model_registry": "the run keeps the checkpoints",
     "num_sanity_val_steps": "it would run in every unit; a fit's result does not depend on it",
-    "reload_dataloaders_every_n_epochs": "a unit loads its partition anew anyway",
+    "reload_dataloaders_every_n_epochs": "each unit loads its partition anyway",
     "val_check_interval": "validation runs at the end of an epoch",
 }
 

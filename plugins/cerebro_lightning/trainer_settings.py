@@ -123,8 +123,8 @@ def make_trainer(
 class RowLogger(Logger):
     """The logger of a unit: it keeps the rows that the module logs, as ``CSVLogger`` would have them.
 
-    Rows are ``{"epoch", metrics..., "step"}``. While ``muted``, nothing is kept: the hooks that fire
-    anew for every unit (``on_fit_start``, ``on_train_start``) have logged in the config's first one."""
+    Rows are ``{"epoch", metrics..., "step"}``. While ``muted``, nothing is kept: the hooks that fire again
+    for every unit (``on_fit_start``, ``on_train_start``) have logged in the config's first one."""
 
     def __init__(self, epoch: int) -> None:
         super().__init__()

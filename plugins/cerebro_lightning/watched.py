@@ -49,7 +49,7 @@ _ANEW = (
     "setup",
     "teardown",
 )
-"""The hooks that every unit calls anew (docs/design/exactness.md)."""
+"""The hooks that every unit calls (docs/design/exactness.md)."""
 
 
 @contextmanager
@@ -202,7 +202,7 @@ class _Seeded(DataLoader[Any]):
     def __iter__(self) -> Any:
         batches = super().__iter__()
         carried = ForeignGenerators({"dataset": self.dataset, "collate_fn": self.collate_fn})
-        if self.in_workers:  # those that the sampler draws from go on
+        if self.in_workers:  # those that the sampler draws from advance
             rows_of_batches = list(self.batch_sampler or ())
             loader = DataLoader(self.dataset, batch_sampler=rows_of_batches, collate_fn=self.collate_fn)
             with rng.borrowed():

@@ -25,7 +25,7 @@ from cerebro_mcp.tools import TOOLS, Desk, call
 _INSTRUCTIONS = (
     "A run of cerebro-elastic trains many configurations of a model side by side. Read the leaderboard "
     "before you propose: it has the space, the noise, what was tried and why it ended. Every change needs a "
-    "reason, which goes on record with your name. What is refused has changed nothing: the text says why."
+    "reason, which goes on record with your name. A refused change has changed nothing: the text says why."
 )
 _LONGEST_REFUSAL = 1_500
 

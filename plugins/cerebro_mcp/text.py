@@ -12,7 +12,7 @@ from cerebro_elastic.extending.running import ConfigResult
 
 MOST_TOKENS = 4_000
 _LAST_LINE = 100
-"""The tokens that are kept for a line which says what is left out."""
+"""The tokens kept for a line that says what is left out."""
 _MOST_OF_HEAD = 1_600
 """The tokens that the head may take where rows follow."""
 _TOKEN = re.compile(r"[A-Za-z]{1,4}|[^\S\n]+|.", re.DOTALL)
@@ -33,9 +33,9 @@ def tokens(text: str) -> int:
 
 
 def within(head: Sequence[str], rows: Sequence[str], more: Callable[[int], str], rest: str = "") -> str:
-    """The lines of ``head`` as far as they leave room for rows, and as many ``rows`` as there is room for.
-    ``more`` gives the line for those that are left out, from the number of those that are shown; ``rest``
-    says where the rest of the head is."""
+    """The lines of ``head`` as far as they leave room for rows, and as many ``rows`` as fit. ``more`` gives
+    the line for those that are left out, from the number of those that are shown; ``rest`` says where the
+    rest of the head is."""
     lines, room = _fitting(head, _MOST_OF_HEAD)
     if len(lines) < len(head):
         lines.append(f"... {len(head) - len(lines)} lines are left out here{rest}")
@@ -56,8 +56,8 @@ def _fitting(lines: Iterable[str], room: int) -> tuple[list[str], int]:
 
 
 def page(lines: Iterable[str], start: int, how: str) -> str:
-    """The lines from number ``start`` on, as many as there is room for; ``how`` says how to read the others.
-    No line is cut off: long ones become several."""
+    """The lines from number ``start`` on, as many as fit; ``how`` says how to read the others. No line is cut
+    off: long ones become several."""
     whole = [line[begin : begin + _LONGEST] for line in lines for begin in range(0, len(line), _LONGEST)]
     room = MOST_TOKENS - _LAST_LINE
     begins = [1]
@@ -65,7 +65,7 @@ def page(lines: Iterable[str], start: int, how: str) -> str:
         begins.append(following)
     if start > len(whole):
         pages = ", ".join(map(str, begins))
-        return f"there is no more: there are {len(whole)} lines, in pages that begin at {pages}"
+        return f"this is all: {len(whole)} lines, in pages that begin at {pages}"
     shown, _ = _fitting(whole[start - 1 :], room)
     left = len(whole) - start + 1 - len(shown)
     return "\n".join([*shown, *([f"... {left} more: {how} with start {start + len(shown)}"] if left else [])])
@@ -105,7 +105,7 @@ def hparams(result: ConfigResult) -> str:
 
 
 def thinned(values: Sequence[float]) -> Sequence[float]:
-    """The values of a curve, or if there are many, some of them: the first and the last among these."""
+    """The values of a curve, or some of many: the first and the last among these."""
     if len(values) <= _SHOWN_VALUES:
         return values
     last = len(values) - 1

@@ -93,7 +93,7 @@ class Leaderboard(_Tool):
             return f"... {len(lines) - shown} more: call leaderboard with start {self.start + shown}"
 
         if self.start > max(1, len(rows)):
-            return f"there is no more: the run has {len(rows)} configs"
+            return f"this is all: the run has {len(rows)} configs"
         title = f"{len(rows)} configs, by their best value; from place {self.start} on:"
         return within(
             _head(desk, result), [title, *lines], lambda shown: more(max(0, shown - 1)), ": call about"
@@ -198,7 +198,7 @@ TOOLS: Mapping[str, type[_Tool]] = {
 def call(desk: Desk, name: str, arguments: Mapping[str, Any]) -> str:
     """What the tool of this name answers. Raises ``CerebroError`` if it refuses."""
     if name not in TOOLS:
-        raise RunError(f"there is no tool {name[:80]!r}; {did_you_mean(name[:80], TOOLS)}")
+        raise RunError(f"no tool {name[:80]!r} exists; {did_you_mean(name[:80], TOOLS)}")
     kind = TOOLS[name]
     unknown = next((key for key in arguments if key not in kind.model_fields), None)
     if unknown is not None:

@@ -2,8 +2,8 @@
 ``torch.distributed.pipelining``.
 
 A batch is divided into microbatches of one size, as the schedule requires: the largest allowed number that
-divides the rows. Each number of rows has a schedule of its own. A trial run with the first microbatch finds
-the shapes that the stages pass on; unlike torch's own it leaves the buffers unchanged.
+divides the rows. Each number of rows has its own schedule. A trial run with the first microbatch finds the
+shapes that the stages pass on; unlike torch's own it leaves the buffers unchanged.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def _recorded(root: _Root, starts: Sequence[str], *, training: bool) -> list[fx.
         reason = str(exc).strip().partition("\n")[0] or type(exc).__name__
         raise TaskError(
             f"{type(root.model).__name__}.forward cannot be recorded by torch.fx ({reason}): put what "
-            "depends on values into a module of its own, or make the model an nn.Sequential"
+            "depends on values into a separate module, or make the model an nn.Sequential"
         ) from exc
     return list(graph.nodes)
 
@@ -106,7 +106,7 @@ def _untouched(modules: Sequence[nn.Module], *, training: bool) -> Iterator[None
     """Inside the block the modules themselves, not their submodules, are in the mode; assignments to them are
     undone.
 
-    Raises ``TaskError`` if there was one: a record would assign once, and ``forward`` does at every batch.
+    Raises ``TaskError`` if one was made: a record would assign once, and ``forward`` does at every batch.
     """
     before = [(module, dict(vars(module)), dict(buffers_of(module))) for module in modules]
     assigned = set()
@@ -125,7 +125,7 @@ def _untouched(modules: Sequence[nn.Module], *, training: bool) -> Iterator[None
     if assigned:
         raise TaskError(
             f"forward assigns {', '.join(sorted(assigned))}, which no record of it can do: change buffers in "
-            "place (self.calls.add_(1)), or in a module of their own"
+            "place (self.calls.add_(1)), or in a separate module"
         )
 
 

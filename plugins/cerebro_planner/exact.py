@@ -16,7 +16,7 @@ thesis                here
 ``C`` (4.1)           the makespan: not before any start + seconds, by the width that is taken
 ``B_tns`` (4.2)       one optional interval for each width, of which exactly one is present
 ``P_tng`` (4.3, 4.4)  no variable: devices are alike, so those taken need only be counted. As long as they
-                      are never more than there are, each start finds as many that are free
+                      never exceed their number, each start finds as many that are free
 ``O_tns``             always 1: every config visits every node
 ``I_tng`` (4.5, 4.6)  one start for a config on a node, whichever devices it takes
 ``A_nttg``            intervals on a node demand their widths, and are cumulative within its devices
@@ -29,7 +29,7 @@ thesis                here
 
 What CP-SAT proves of it raises the bound.
 
-ortools runs in a process of its own (``cp_sat``): it brings its own HiGHS, which must not meet scipy's in one
+ortools runs in a separate process (``cp_sat``): it brings its own HiGHS, which must not meet scipy's in one
 process."""
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ HOT, COLD = 0.8, 0.01
 THOROUGH = 40
 """Steps for each unit without which it begins colder, lest the start be lost for nothing."""
 WIDENING = 0.6
-"""How often a step changes a width, where there is another."""
+"""How often a step changes a width, where another exists."""
 LEAST = 10
 """Fewer steps do not pay."""
 SELECTION = 50
@@ -419,7 +419,7 @@ class Annealing:
         unit = self._unit[old]
         widest = self._options[unit] - 1
         widen = (rng.random(SCHEDULES) < WIDENING) & (widest > 0)
-        # The next wider or narrower one; at either end there is but one.
+        # The next wider or narrower one; at either end only one exists.
         other = np.abs(old - self._first[unit] + np.where(rng.random(SCHEDULES) < 0.5, 1, -1))
         other = self._first[unit] + widest - np.abs(widest - other)
         further = 1 + (rng.random(SCHEDULES) * (self._units - 1)).astype(int)

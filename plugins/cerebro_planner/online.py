@@ -4,10 +4,10 @@ The dispatcher learns of each only when it has happened. Then, and every so ofte
 planned and rolled out again from where it stands. A rule that is followed online costs little where a fixed
 plan would cost much.
 
-In successive halving it is known only when it is decided which configs go on. Rungs are numbers of epochs.
-A config that has come to a rung rests there until it is decided that it goes on to the next. No config
-waits for a rung as a whole, unless the rule does (Li et al. 2020, A system for massively parallel
-hyperparameter tuning, section 3)."""
+In successive halving the configs that are promoted are known only when that is decided. Rungs are numbers of
+epochs. A config that has come to a rung rests there until it is promoted to the next. No config waits for a
+rung as a whole, unless the rule does (Li et al. 2020, A system for massively parallel hyperparameter tuning,
+section 3)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from cerebro_elastic.extending.planning import (
 from cerebro_planner.rollouts import DispatchSettings, adopt, plan, rollout
 
 RULES = ("each", "asynchronous", "synchronous")
-"""The rules by which configs go on (see ``Rungs.rule``)."""
+"""The rules by which configs are promoted (see ``Rungs.rule``)."""
 REPLANS = 60
 """How often a run with unit times that differ from the expected ones is planned again."""
 REPLANS_WITH_REPLICAS = 5
@@ -65,16 +65,16 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Rungs:
-    """Of the configs that come to a rung, the best ``1 / reduction_factor`` go on to the next one."""
+    """Of the configs that come to a rung, the best ``1 / reduction_factor`` are promoted to the next one."""
 
     rungs: Sequence[int]
     """Numbers of epochs in all, rising; the first is the instance's ``epochs``."""
     losses: ArrayLike
     """``[C]`` or ``[C, rungs]``: the losses that are seen when a config arrives; less is better."""
     reduction_factor: int = 2
-    """One in this many configs goes on."""
+    """One in this many configs is promoted."""
     rule: str = "each"
-    """When it is decided that a config goes on.
+    """When a config is promoted.
 
     - ``each``: when it arrives, by its own loss, as if those of the others were known;
     - ``asynchronous``: once it is among the best of those that have arrived so far (ASHA);
@@ -126,7 +126,7 @@ class Ladder:
             self._survivors.append(self._best(members, rung)[: len(members) // self._factor])
 
     def arrive(self, config: int) -> list[tuple[int, int]]:
-        """The config has come to its rung: which configs go on now, each by how many epochs."""
+        """The config has come to its rung: the configs that are promoted now, each by how many epochs."""
         rung = self._place[config]
         self._arrived[rung].append(config)
         if rung + 1 == len(self._rungs):
@@ -137,7 +137,7 @@ class Ladder:
         return [(i, self._rungs[rung + 1] - self._rungs[rung]) for i in chosen]
 
     def _chosen(self, rung: int, config: int) -> Sequence[int]:
-        """The configs that are known to go on from the rung; some may have gone on before."""
+        """The configs that are known to be promoted from the rung; some may have been before."""
         arrived = self._best(self._arrived[rung], rung)
         if self._rule == "asynchronous":
             return arrived[: len(arrived) // self._factor]
@@ -186,7 +186,7 @@ class OnlineRun:
     """A dispatch of ``instance`` while the disturbances happen.
 
     Args:
-        instance: What is expected.
+        instance: The expected problem.
         disturbances: What happens.
         candidates: The settings to try first.
         seed: For all that is random.
@@ -240,7 +240,7 @@ class OnlineRun:
             self._replan()
 
     def _dispatch(self, until: float) -> list[int]:
-        """Go on up to ``until``, or until configs have come to their rungs, which are returned."""
+        """Continue up to ``until``, or until configs have come to their rungs, which are returned."""
         arrived: list[int] = []
         Dispatch(
             self._state,
@@ -272,7 +272,7 @@ class OnlineRun:
             self._trace.lost.append(lost)
 
     def _promote(self, arrived: Sequence[int]) -> None:
-        """The configs that go on from their rungs do so at once."""
+        """Promote configs from their rungs at once."""
         assert self._ladder is not None
         promoted = [promotion for config in arrived for promotion in self._ladder.arrive(config)]
         for config, epochs in promoted:

@@ -4,11 +4,11 @@ The solver works while units run. Its answer is an event of the run's history, s
 the state alone, of which the last answer is a part. An order has no times. It is followed only as long as
 it is better than what ``auto`` would do, in dry runs as far ahead as the order reaches.
 
-The question to the solver is what is left of the run, as far as ``UNITS`` reach: the present epochs of all
-configs, and as many whole epochs after them as that allows. What lies beyond is a tail, which comes after
-the last unit of its node and of its config, as ``least_end`` counts it. The solver starts from a
-schedule that is known. Its effort is counted in its own steps, not in seconds: the same question has the
-same answer on every machine.
+The question to the solver is the remaining work, as far as ``UNITS`` reach: the present epochs of all
+configs, and as many whole epochs after them as that allows. All beyond is a tail, which comes after the last
+unit of its node and of its config, as ``least_end`` counts it. The solver starts from a schedule that is
+known. Its effort is counted in its own steps, not in seconds: the same question has the same answer on every
+machine.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Exact(Auto):
 
 
 def _planned(left: RemainingWork) -> list[tuple[int, int, int]]:
-    """What is left of the order, as numbers of nodes, configs and epochs from the present one on."""
+    """The rest of the order, as numbers of nodes, configs and epochs from the present one on."""
     nodes, configs = _numbers(left.nodes), _numbers(left.configs)
     planned = []
     for node, config, epoch, partition in left.order:
@@ -135,8 +135,8 @@ def _numbers(names: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _question(left: RemainingWork, known: Sequence[ScheduledUnit], seed: int) -> Mapping[str, Any] | None:
-    """The question to ``cerebro_planner.cp_sat`` if the run goes on as ``known`` (units up to its end), from
-    which each unit has its node."""
+    """The question to ``cerebro_planner.cp_sat`` if the run continues as ``known`` (units up to its end),
+    from which each unit has its node."""
     end_epoch = _epochs(left)
     asked = [v for v in known if v.epoch < end_epoch]
     if len(asked) < 2:

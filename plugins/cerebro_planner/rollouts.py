@@ -1,9 +1,9 @@
 """Rollouts: play the rest of a run forward by many rules, and keep the best (thesis, section 4.2.2).
 
 The rules are ``Longest`` with weights on configs and nodes: all 1 first, then random ones, half of them
-near the best so far. What is kept is a *rule*, not a plan of start times: followed online, it reacts to
-what happens. The effort is counted in decisions, not in seconds, so that the answer depends on the
-arguments alone."""
+near the best so far. The result is a *rule*, not a plan of start times: followed online, it reacts to what
+happens. The effort is counted in decisions, not in seconds, so that the answer depends on the arguments
+alone."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def connected(address: str, working_dir: Path | None, excludes: list[str]) -> It
     except (RayError, ConnectionError, RuntimeError, ValueError, OSError) as exc:
         raise RunError(
             f"no Ray cluster can be used at --address {address}: {_first_line(exc)}; start one with "
-            "`ray start --head`, or name the head's HOST:PORT. One that asks for a token needs "
+            "`ray start --head`, or name the head's HOST:PORT. One that requires a token needs "
             "RAY_AUTH_MODE=token here, and the token"
         ) from exc
     if threading.current_thread() is threading.main_thread():

@@ -71,8 +71,8 @@ def run(
 ) -> RunResult:
     """Run a recipe on a Ray cluster, or continue an unfinished run of it.
 
-    Each host is an actor that Ray places where there is room, and that runs ``cerebro host``. Machines may
-    come and go. ``KeyboardInterrupt`` stops the run cleanly.
+    Each host is an actor that Ray places where it fits, and that runs ``cerebro host``. Machines may come and
+    go. ``KeyboardInterrupt`` stops the run cleanly.
 
     Args:
         recipe: A YAML file; with ``working_dir`` one in that folder.
@@ -166,7 +166,7 @@ def _watch(group: Hosts, ended: Callable[[], bool], grace: float) -> None:
     except (RayError, ConnectionError) as exc:
         raise RunError(
             f"the Ray cluster is out of reach ({type(exc).__name__}); what was committed is safe, and the "
-            "same command goes on once it is back"
+            "same command continues once it is back"
         ) from exc
 
 
@@ -178,7 +178,7 @@ def _result(group: Hosts, folder: RunFolder) -> RunResult:
         )
     if folder.history.exists():  # it had ended before, with another etcd
         return RunResult(folder)
-    raise RunError(f"all hosts have left run {folder.run!r}, as they were asked to; the same command goes on")
+    raise RunError(f"all hosts have left run {folder.run!r}, as requested; the same command continues")
 
 
 def _project_folder(recipe: str | Path, working_dir: str | Path | None) -> Path | None:

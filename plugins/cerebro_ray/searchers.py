@@ -1,5 +1,5 @@
-"""Ray Tune's searchers as samplers. For each point a new searcher gets the configs' present state, and a seed
-of its own. So the next point depends on the recipe and the history alone."""
+"""Ray Tune's searchers as samplers. For each point a new searcher gets the configs' present state, and its
+own seed. So the next point depends on the recipe and the history alone."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _SEEDS = ("seed", "random_state_seed", "random_state")
 _OURS = {
     "random": "method: random",
     "variant_generator": "method: grid or random",
-    "optuna": "optuna's samplers are methods of their own, method: tpe",
+    "optuna": "optuna's samplers are separate methods, method: tpe",
 }
 """Searchers of Ray Tune that are methods here."""
 _TRIES = 20
-"""How many points to ask for until one is new and satisfies the constraints."""
+"""How many points to draw until one is new and satisfies the constraints."""
 _METRIC = "loss"
 
 
@@ -51,8 +51,8 @@ class TuneSampler:
     yours as ``module:name``.
 
     Raises:
-        RecipeError: There is no such searcher, it takes no seed or no points that were tried, it does not
-            have these options, or the recipe has several objectives.
+        RecipeError: No such searcher exists, it takes no seed or no points that were tried, it does not have
+            these options, or the recipe has several objectives.
         MissingExtra: What the searcher needs is not installed.
     """
 

@@ -1,5 +1,4 @@
-"""The hosts of a run on Ray: each is an actor in a placement group of its own, and Ray places a lost one
-again."""
+"""The hosts of a run on Ray: each is an actor in its own placement group, and Ray places a lost one again."""
 
 from __future__ import annotations
 

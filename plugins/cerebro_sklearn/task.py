@@ -218,7 +218,7 @@ def _is_setting(value: Any) -> bool:
     return isinstance(value, str | int | float | bool | tuple | type(None))
 
 
-_GENERATORS = "the random generators of numpy and Python: what draws without a random_state draws anew"
+_GENERATORS = "the random generators of numpy and Python: draws without a random_state differ"
 
 _LOAD = """\
 from safetensors.numpy import load_file

@@ -117,7 +117,7 @@ def _found(name: str, key: str, root: str, download: bool) -> Source:
         return _of_hub(name, key)
     has = "a model and its tokenizer" if key == "model" else "a tokenizer"
     raise TaskError(
-        f"task.{key} is {name!r}, and there is no folder {folder}: give the folder of {has} (what "
+        f"task.{key} is {name!r}, but no folder {folder} exists: give the folder of {has} (what "
         "`save_pretrained` writes), on every machine; or set task.download: true to take a commit of the "
         "Hugging Face hub, `name@commit`"
     )
@@ -223,7 +223,7 @@ class Base:
         return max((index + 1 for index in padding if index is not None), default=0)
 
     def tokens(self, texts: Sequence[str]) -> list[Text]:
-        """The tokens of texts, each with the token that ends a text, if there is one."""
+        """The tokens of texts, each with the token that ends a text, if any."""
         rows = (self._ended(row) for row in self._encoded(texts))
         return [[(token, True) for token in row] for row in rows]
 
@@ -338,8 +338,8 @@ class Base:
         )
 
     def hollow(self, objective: str, labels: Labels | None) -> Any:
-        """The same without values: it takes no memory. Raises ``TaskError`` if there is no model for the
-        objective, or none that learns it."""
+        """The same without values: it takes no memory. Raises ``TaskError`` if no model for the objective
+        exists, or none learns it."""
         hollow = self._hollow(_CLASSES[objective], self._config(objective, labels))
         if objective not in CLASSIFIES and {
             layer.is_causal for layer in hollow.modules() if hasattr(layer, "is_causal")

@@ -175,7 +175,7 @@ def _leave_out(inner: nn.Module) -> None:
     """Leave the matrices of few bits out of states: each unit makes them from the base's files, whose digests
     the run records.
 
-    Those of 4 bits are evaluated as they are trained. On some CPUs bitsandbytes would pack them anew first,
+    Those of 4 bits are evaluated as they are trained. On some CPUs bitsandbytes would repack them first,
     which fails for matrices whose sides are no multiples of 32 and 64."""
     bits: Any = import_module("bitsandbytes.nn")
 
@@ -263,7 +263,7 @@ def labels_in(labels: Tensor) -> Tensor:
 
 
 def loss(output: Any, labels: Tensor) -> Tensor:
-    """The model's own: the mean over the labels; 0 if there are none."""
+    """The model's own: the mean over the labels; 0 without labels."""
     value: Tensor = output.loss if labels_in(labels) else output.logits.sum() * 0
     return value
 

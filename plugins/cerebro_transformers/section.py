@@ -65,15 +65,14 @@ class TransformersSection(TaskSection):
     """The most tokens of a sequence; by default what the model takes, up to 1024."""
     pack: bool | None = None
     """For `causal-lm`: put the texts of a batch one behind another into sequences of `length` tokens, without
-    letting one see another (the default); or give each a sequence of its own."""
+    letting one see another (the default); or give each its own sequence."""
     truncate: bool | None = None
-    """Cut off what is longer than `length`, where a text has a sequence of its own. By default that is
-    refused."""
+    """Cut off texts longer than `length`, where each has its own sequence. By default that is refused."""
     chat: Literal["all", "answers"] | None = None
     """For `causal-lm` and `dpo`: each text is a conversation, a list of messages in JSON, and the tokenizer's
     chat template makes a text of it. Learned are `all` of its tokens, or the `answers` of the assistant."""
     labels: Classes | None = None
-    """For classes: how many there are, or their names."""
+    """For classes: their number, or their names."""
     beta: Annotated[float, Field(gt=0)] | None = None
     """For `dpo`: how strongly the model is held to its base. By default 0.1."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None
@@ -87,7 +86,7 @@ class TransformersSection(TaskSection):
     weight_decay: Annotated[float, Field(ge=0)] | None = None
     """AdamW's; vectors (biases, norms) have none. By default 0."""
     schedule: Literal["linear", "cosine", "constant"] | None = None
-    """How the learning rate goes on, step by step: to 0 (`linear`, the default, or `cosine`), or not at
+    """How the learning rate changes, step by step: to 0 (`linear`, the default, or `cosine`), or not at
     all."""
     warmup: Share | None = None
     """The share of all steps in which it rises from 0. By default 0."""

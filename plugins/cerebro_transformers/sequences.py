@@ -16,7 +16,7 @@ Batch: TypeAlias = tuple[dict[str, Tensor], Tensor]
 Labels: TypeAlias = int | Sequence[str]
 """The number of classes, or their names."""
 IGNORED = -100
-"""The label of what has none."""
+"""The label of a token that has none."""
 Text: TypeAlias = Sequence[tuple[int, bool]]
 """Tokens, and whether the model learns to predict each."""
 
@@ -25,7 +25,7 @@ def packed(texts: Sequence[Text], length: int, pad: int) -> dict[str, Tensor]:
     """Sequences of ``length`` tokens that have the texts one behind another; one that is alone may be
     shorter.
 
-    Positions begin anew with each text, and where a text goes on in the next sequence: by them the model sees
+    Positions restart with each text, and where a text continues in the next sequence: by them the model sees
     that a text is not to attend to others. A text's first token is no label.
     """
     rows: list[list[tuple[int, int, int]]] = [[]]
@@ -136,7 +136,7 @@ def _padded(tokenizer: Any, texts: Sequence[Any], length: int, truncate: bool, *
 
 
 def count_of(classes: Labels) -> int:
-    """How many there are."""
+    """The number of classes."""
     return classes if isinstance(classes, int) else len(classes)
 
 

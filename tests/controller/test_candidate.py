@@ -214,7 +214,7 @@ def test_a_store_that_is_away_again_and_again_is_waited_for_and_said_once(path: 
     stage.candidate(ledger, name="me", clock=clock).run()
     assert pauses == [1.0] * 40 + [31]
     assert stage.said == [
-        "nobody answers. Waiting for it; units that have begun go on",
+        "nobody answers. Waiting for it; units that have begun continue",
         "all goes well again",
     ]
     assert count(stage.verdict(), UnitCommitted) == UNITS

@@ -176,7 +176,7 @@ def test_whatever_others_write_into_a_key_stops_the_run_with_its_name(kind: str,
 
 
 @pytest.mark.parametrize("kind", ["spec", "configs", "assign", "nodes", "homes", "visits", "outcome"])
-def test_who_leads_next_sees_what_was_written_while_nobody_led(kind: str, scene: Scene) -> None:
+def test_the_next_leader_sees_foreign_writes_made_while_nobody_led(kind: str, scene: Scene) -> None:
     def stop() -> None:
         raise KeyboardInterrupt
 

@@ -290,7 +290,7 @@ def trusts_every_node(patch: Patch) -> None:
 
 
 def makes_do_with_a_full_disk(patch: Patch) -> None:
-    patch.setattr(moment, "_in_trouble", lambda _state, _node: False)
+    patch.setattr(moment, "_is_faulty", lambda _state, _node: False)
 
 
 def forgets_the_companions(patch: Patch) -> None:
@@ -340,7 +340,7 @@ def pays_behind_the_last_visit(patch: Patch) -> None:
 MUTATIONS: dict[tuple[str, str], Callable[[Patch], None]] = {
     ("completeness", "was visited twice"): visits_anything_again,
     ("completeness", "was begun"): leaves_what_is_begun,
-    ("completeness", "went on after 0 batches, 1 were done"): begins_again_what_is_begun,
+    ("completeness", "continued after 0 batches, 1 were done"): begins_again_what_is_begun,
     ("completeness", "batches in parts"): drops_the_last_batch,
     ("completeness", "was left after 0 batches"): leaves_without_a_batch,
     ("completeness", "not where its visits have brought it"): forgets_a_visit,
@@ -363,7 +363,7 @@ MUTATIONS: dict[tuple[str, str], Callable[[Patch], None]] = {
     ("boundedness", "was in vain"): never_gives_up,
     ("boundedness", "was tried again on"): insists_on_the_home,
     ("boundedness", "failures in a row"): trusts_every_node,
-    ("boundedness", "a fault of its own"): makes_do_with_a_full_disk,
+    ("boundedness", "for its own fault"): makes_do_with_a_full_disk,
     ("exclusive access", "was given to"): forgets_the_companions,
     ("exclusive access", "got c0001"): takes_a_companion_away,
     ("fencing", "of b was gone at revision"): commits_without_a_companion,

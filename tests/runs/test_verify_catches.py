@@ -195,8 +195,8 @@ SEEDED: dict[Callable[[list[Event]], list[Event]], tuple[str, str]] = {
     forked_chain: ("isolation", "the config's head was"),
     commit_after_the_lease: ("fencing", "registration of"),
     commit_after_the_withdrawal: ("fencing", "had no open assignment"),
-    overlap: ("completeness", "went on after 1 batches, 2 were done"),
-    gap: ("completeness", "went on after 3 batches, 2 were done"),
+    overlap: ("completeness", "continued after 1 batches, 2 were done"),
+    gap: ("completeness", "continued after 3 batches, 2 were done"),
     end_left_out: ("completeness", "had 3 batches, in epoch 0 it had 2"),
 }
 

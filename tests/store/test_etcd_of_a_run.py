@@ -137,7 +137,7 @@ def test_it_listens_at_the_given_address(tmp_path: Path, listen: str, reached: s
         ("no-such-name.invalid", "on 'no-such-name.invalid', which is neither an address nor a known name"),
         (
             "127.0.0.1:2379",
-            "which is neither an address nor a known name .* the port is an option of its own",
+            "which is neither an address nor a known name .* the port is a separate option",
         ),
         ("a..b", "neither an address nor a known name"),
     ],

@@ -167,7 +167,7 @@ def test_an_old_assignment_that_is_written_again_is_stale(run: Opened) -> None:
     assert config is not None
     assert replayed.config_revision != config.revision
     later = replace(run.node, registration=run.node.registration + 1)
-    assert "registered anew" in str(stale(RankIdentity("n", run.node.boot), replayed, {"n": later}))
+    assert "registered again" in str(stale(RankIdentity("n", run.node.boot), replayed, {"n": later}))
 
 
 @pytest.mark.parametrize(

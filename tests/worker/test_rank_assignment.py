@@ -47,9 +47,9 @@ def test_ranks_go_through_the_nodes_the_lead_first(made: Attempt, ranks: list[in
 def test_an_attempt_is_begun_only_as_it_was_made() -> None:
     made, who = attempt("a", "b", ranks=3), RankIdentity("a", "a's")
     assert stale(who, made, NODES) is None
-    anew = {**NODES, "b": replace(NODES["b"], registration=9)}
-    assert stale(who, made, anew) == "stale: the node b has registered anew"
-    assert stale(who, made, {"a": NODES["a"]}) == "stale: the node b has registered anew"
+    again = {**NODES, "b": replace(NODES["b"], registration=9)}
+    assert stale(who, made, again) == "stale: the node b has registered again"
+    assert stale(who, made, {"a": NODES["a"]}) == "stale: the node b has registered again"
     reason = stale(RankIdentity("a", "another's"), made, NODES)
     assert reason is not None
     assert "give each node its own" in reason

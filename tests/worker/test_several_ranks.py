@@ -160,7 +160,7 @@ def test_a_rank_whose_memory_has_grown_starts_anew_and_nobody_notices(play: Play
         wait_for(lambda n=units: len(stage.said("one", "ready")) == ready + n, "a fresh process")  # type: ignore[misc]
     assert (ranks_of(play.one.pid), stage.node("one")) == before
     assert stage.config("keeps").failures == ()
-    assert len(stage.said("one", "starting anew: memory has grown")) == 2
+    assert len(stage.said("one", "restarting: memory has grown")) == 2
 
 
 def test_a_config_that_changes_what_all_share_fails_alone(play: Play) -> None:

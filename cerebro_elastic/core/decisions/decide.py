@@ -1,4 +1,4 @@
-"""What shall happen next? ``decide`` is a pure function of the state.
+"""What happens next? ``decide`` is a pure function of the state.
 
 The controller writes the events that are decided, and sees them happen before it decides again. So nothing
 here remembers what was decided.
@@ -76,7 +76,7 @@ WORTH_MOVING = 0.75
 def decide(
     state: State, policy: Policy, search: Search, reusable: Mapping[str, Sequence[Visit]] = NOTHING.steps
 ) -> list[Event]:
-    """The events that shall happen now, in order; empty if the run only waits. The store knows their
+    """The events that are to happen now, in order; empty if the run only waits. The store knows their
     revisions.
 
     Repairs come first. Units are assigned only in a state that needs no repair, and in which no config may
@@ -170,7 +170,7 @@ def _cooldown(state: State, streak: Streak) -> float:
 
 
 def continuations(state: State) -> Iterator[ConfigResumed]:
-    """Configs that the last extension lets go on. The search decides when it sees all of them."""
+    """Configs that the last extension resumes. The search decides when it sees all of them."""
     extension = state.extension
     if extension is not None and extension.configs:
         for config in in_order(state.configs.values()):
@@ -275,7 +275,7 @@ def _before_the_search(
 
 
 def reuses(moment: Moment, reusable: Mapping[str, Sequence[Visit]]) -> Iterator[UnitsReused]:
-    """Idle configs that stand where an earlier run has gone on: they have its visits. The run that has nodes
+    """Idle configs that stand where an earlier run has continued: they get its visits. The run that has nodes
     of the kind on which these were trained would have made them so, too."""
     if not reusable:
         return
@@ -331,7 +331,7 @@ def _new(state: State, plan: Plan, names: Iterator[str], proposal: Proposal) -> 
 
 
 def _sibling(state: State, plan: Plan, like: Config, fold: int | None, repeat: int) -> Config:
-    """A further member of a config of which there is one."""
+    """Another member of a config that already has one."""
     new = member(like.member_of, like.hparams, fold, repeat, plan)
     parent = state.configs[like.parent.config].member_of if like.parent and like.parent.config else None
     return _member(state, plan, new, parent, like.origin)
@@ -341,6 +341,6 @@ def _member(state: State, plan: Plan, new: Config, parent: str | None, origin: M
     """A ``new`` config that begins where ``parent`` stands, or its like of the parent's members; without
     one, where all begin."""
     others = named(state.configs, parent) if parent is not None else []
-    assert others or parent is None, f"there is no config {parent!r} for {new.id} to begin at"
+    assert others or parent is None, f"no config {parent!r} exists for {new.id} to begin at"
     of = next((c for c in others if (c.fold, c.repeat) == (new.fold, new.repeat)), None)
     return born(replace(new, parent=plan.start if of is None else edge_from(of), origin=origin))

@@ -5,16 +5,16 @@ that has enough of them. Nodes on which the unit has failed take part only if to
 
 Nodes become idle one by one, so a config that needs one node would always come before a config that needs
 two. Hence this rule. A config that waits for a gang is overdue when, since it began to wait, as many configs
-that need fewer nodes have gone on as the run has nodes (or as such configs exist, if they are fewer). Idle
+that need fewer nodes have continued as the run has nodes (or as such configs exist, if they are fewer). Idle
 nodes are held back for the overdue config that has waited longest: only the nodes of the gang that lacks the
-fewest. The rule needs no memory: a config waits since its revision, and has gone on at its revision or at the
-token of its attempt.
+fewest. The rule needs no memory: a config waits since its revision, and has continued at its revision or at
+the token of its attempt.
 
 - No gang starves: each unit that others get brings the moment nearer. Then the running units end, and nothing
   else gets the nodes that it needs.
 - Nothing deadlocks: nodes are held back for one config at a time. If nothing runs, all nodes are idle, so its
   gang is complete.
-- No single-node config starves: after a commit the gang's config waits anew, behind all others.
+- No single-node config starves: after a commit the gang's config waits again, behind all others.
 """
 
 from __future__ import annotations

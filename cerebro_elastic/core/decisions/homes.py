@@ -35,7 +35,7 @@ def rebalance(
         cached: By node: the partitions in its cache.
         partitions: Partitions are numbered ``0 .. partitions - 1``.
         speed_factors: By node: its seconds for one partition, compared with other nodes.
-        replicas: On how many different nodes each partition is at home; on all, if there are fewer.
+        replicas: The number of nodes at which each partition is at home; all, if they are fewer.
     """
     if not nodes:
         return {}
@@ -70,8 +70,8 @@ class _Placing:
         self.room: dict[str, int] = {}
 
     def keep(self, speed_factors: Mapping[str, float]) -> None:
-        """Partitions stay at home, up to the node's share. A node with too many gives away those that it has
-        not cached, and those with other homes."""
+        """Partitions stay at home, up to the node's share. A node with too many gives away uncached ones, and
+        those with other homes."""
         self.room = _shares(self.had, len(self.at), self.replicas, speed_factors)
         for name, had in self.had.items():
             best = sorted(had, key=lambda j, name=name: (j not in self.cached[name], len(self.at[j]), j))  # type: ignore[misc]

@@ -3,7 +3,7 @@
 Of the registered nodes those get units that are not leaving, stalled or quarantined; at most as many as the
 run uses.
 
-What is left of the run is for policies that play it forward. The core has no clock, and a unit under way does
+The remaining work is for policies that play the run forward. The core has no clock, and a unit under way does
 not report how far it is. But visits state when they ended. So an attempt counts as begun when the last visit
 before it ended (``Attempt.last_visit_ended``), and "now" is the end of the last visit of all. (Half of the
 expected seconds would be simpler, but loses much of what looking ahead gains.)
@@ -43,8 +43,8 @@ from cerebro_elastic.core.model.units import Order, Unit
 _Shared = TypeVar("_Shared")
 
 LEAST = 0.05
-"""The share of its expected seconds that a unit under way still takes at least: it may be late, but it has
-not ended."""
+"""The share of its expected seconds that a unit under way still takes at least: it may be late, but is not
+over."""
 
 
 def used_nodes(state: State, plan: Plan) -> list[Node]:
@@ -57,10 +57,10 @@ def used_nodes(state: State, plan: Plan) -> list[Node]:
     nodes = sorted(state.nodes.values(), key=lambda node: node.registration)
     staying = [n for n in nodes if n.registration >= state.extended and n.drain is None and n.stalled is None]
     trusted = [n for n in staying if n.name not in state.quarantined]
-    return (trusted or [n for n in staying if not _in_trouble(state, n)])[: plan.max_nodes]
+    return (trusted or [n for n in staying if not _is_faulty(state, n)])[: plan.max_nodes]
 
 
-def _in_trouble(state: State, node: Node) -> bool:
+def _is_faulty(state: State, node: Node) -> bool:
     streak = state.streaks.get(node.name)
     return node.name in state.quarantined and streak is not None and streak.kind.of_node
 
@@ -194,8 +194,8 @@ class Moment:
     def rest_of_epoch(self, config: Config | None) -> float:
         """The expected seconds of all units that the config has left in its epoch, evaluations included, each
         on the fastest of the nodes where its partition is at home, one after the other; of a usual config's
-        whole epoch, if there is none yet. 0: nothing is known, as the first unit on a node is slow for
-        reasons that pass."""
+        whole epoch, if the config does not exist yet. 0: nothing is known, as the first unit on a node is
+        slow for reasons that pass."""
         state, plan = self.state, self.plan
         own = state.epoch_seconds.get(config.id, EpochSeconds()) if config is not None else EpochSeconds()
         usual = own.usual or self._of_all_configs.usual or own.last or self._of_all_configs.last
@@ -205,7 +205,7 @@ class Moment:
         left = range(plan.trained) if config is None else plan.trains(config.fold)
         undone = [j for j in left if config is None or j not in config.visited]
         factors = [self._factor_at(j) for j in undone]
-        # The last one has the validation, wherever it is, unless evaluations are units of their own.
+        # The last one has the validation, wherever it is, unless evaluations are separate units.
         training = fsum(factors) * usual + (min(factors) * (last - usual) if factors else 0.0)
         evaluations = plan.evaluations - (len(config.evaluated) if config is not None else 0)
         seconds = evaluation_seconds(own, self._of_all_configs, usual)
@@ -222,8 +222,8 @@ class Moment:
         return min((known[name] for name in homes if name in known), default=min(known.values(), default=1.0))
 
     def remaining_work(self, freed: str | None = None) -> RemainingWork | None:
-        """What is left of the run on these nodes; ``None`` if that is more than training units of one node
-        each. If ``freed`` is given, the question is what that node does next; it counts as idle."""
+        """The remaining work of the run on these nodes; ``None`` if that is more than training units of one
+        node each. If ``freed`` is given, the question is what that node does next; it counts as idle."""
         state, plan, nodes, busy = self.state, self.plan, self.nodes, self.busy
         holders = [[name for name in state.homes[j] if name in nodes] for j in range(plan.partitions)]
         plain = all(options.plain for options in self.placements.values())
@@ -299,7 +299,7 @@ def _seconds_left(state: State, attempt: Attempt) -> float:
 
 
 class Questions:
-    """The questions to a policy's solver: what is asked when, and what an answer means."""
+    """The questions to a policy's solver: when each is asked, and what an answer means."""
 
     def __init__(self, policy: Planner, seed: int) -> None:
         self._policy, self._seed = policy, seed
@@ -307,8 +307,8 @@ class Questions:
         self._question: Mapping[str, Any] = {}
 
     def due(self, state: State) -> Mapping[str, Any] | None:
-        """The question to ask in ``state``; ``None``: there is none, nothing runs, or what is left cannot be
-        forecast."""
+        """The question to ask in ``state``; ``None`` without one, if nothing runs, or if the remaining work
+        cannot be forecast."""
         plan = state.plan
         if plan is None or state.outcome is not None or not state.attempts or not state.homes:
             return None

@@ -13,11 +13,11 @@ gangs are profiled when they may be useful, and not before.
 
 A gang of n nodes ends one unit sooner than a single node, but seldom n times as fast, so it costs more node
 time. Gangs are therefore useful only where nodes would be idle otherwise: when configs are fewer than nodes
-(paper, section 5.7, forms them once configs are at most half as many), or when the longest config would go on
+(paper, section 5.7, forms them once configs are at most half as many), or when the longest config would run
 long after all others.
 
 The forecast: a run ends no sooner than its longest config, and no sooner than its nodes have done all the
-work. The sizes shall make the later of the two early. At first every config takes the size that costs the
+work. The sizes are to make the later of the two early. At first every config takes the size that costs the
 least node time. Then, for the shortest horizon for which that is possible, configs that would exceed the
 horizon get more nodes. (This is the heuristic of the joint problem in ``openshop``, with a kind of nodes as
 one node of many devices.)
@@ -101,7 +101,7 @@ def next_steps(
     }
 
 
-@lru_cache(maxsize=1)  # one object for all moments: what depends on it need not be computed anew
+@lru_cache(maxsize=1)  # one object for all moments: what depends on it is not recomputed
 def _only_steps(only: Strategy, node_counts: frozenset[tuple[NodeKind, int]]) -> NextSteps:
     return {kind: NextStep(only) for kind, _ in node_counts if _fits(only, kind, dict(node_counts))}
 

@@ -1,4 +1,4 @@
-"""The run as a search sees it: its configs, what they have logged, and what is left of the budget."""
+"""The run as a search sees it: its configs, their logged values, and the rest of the budget."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def observed(moment: Moment) -> SearchContext:
 
 
 def _rest_of_epoch(moment: Moment, config: str) -> float:
-    """The expected seconds that a config's epoch takes more: of its training that takes longest, of those
-    that go on, or could."""
+    """The expected seconds that a config's epoch takes more: of the longest of its trainings that are live,
+    or can be resumed."""
     members = named(moment.state.configs, config) if config else []
     going_on = [each for each in members if each.status is Status.LIVE] or members
     return max(map(moment.rest_of_epoch, going_on), default=moment.rest_of_epoch(None))

@@ -1,8 +1,8 @@
-"""Values that follow from one config, from what is its own besides, and from what all configs share.
+"""Values that follow from one config, from further values of its own, and from those that all configs share.
 
-States share the configs that an event has not changed. So a decision computes anew only what concerns the
-config that has changed, and not all that a thousand configs may do on a hundred nodes. What has changed is
-found without a line of Python for each config.
+States share the configs that an event has not changed. So a decision recomputes only what concerns the config
+that has changed, and not all that a thousand configs may do on a hundred nodes. What has changed is found
+without a line of Python for each config.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Value = TypeVar("Value")
 
 class PerConfig(Generic[Value]):
     """A pure function of many configs that remembers its last values: a config is known by identity, all else
-    by equality. So the values are those that would be computed anew. The function is one of what all configs
+    by equality. So the values are those of a fresh computation. The function is one of what all configs
     share, of the config, and of its entry in each further mapping (``None`` without one).
     """
 

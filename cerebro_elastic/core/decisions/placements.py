@@ -221,9 +221,9 @@ def at_hand(
 def _takers(homes: Homes, partition: int, able: Collection[str], failed: Collection[str]) -> Sequence[str]:
     """The nodes that may lead a unit on the partition, of those that are ``able`` to.
 
-    They are the partition's homes, or any node if it has none: validation data have not. After a failure they
-    are nodes where the unit has not failed, if one is left. (Once a node gets units again, faults of its own
-    are forgotten.)
+    They are the partition's homes, or any node if it has none, as validation data. After a failure they are
+    nodes where the unit has not failed, if one is left. (Once a node gets units again, its own faults are
+    forgotten.)
     """
     at_home = [name for name in homes.get(partition, ()) if name in able]
     for candidates in (at_home, able):

@@ -33,7 +33,7 @@ def stays_of(state: State) -> list[Stay]:
 
 def cost(stays: Iterable[Stay], price: float, now: float) -> float:
     """What the ``stays`` have cost by ``now``, if an hour of a node costs ``price`` where the node has no
-    price of its own. Of equal stays it is the same in any order."""
+    price. Of equal stays it is the same in any order."""
     return fsum(max(0.0, (now if s.left is None else s.left) - s.joined) * _rate(s, price) for s in stays)
 
 

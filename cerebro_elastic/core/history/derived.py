@@ -196,7 +196,7 @@ def _differing(usage: Usage, visit: Visit) -> str:
     if not visit.differing:
         return ""
     return (
-        f"{visit.differing}: seen in {visit.unit} on {visit.node}, which opens each row anew from then on; "
+        f"{visit.differing}: seen in {visit.unit} on {visit.node}, which opens each row again from then on; "
         f"{counted(usage.units, 'unit')} before it may have trained on rows that were kept"
     )
 
@@ -221,7 +221,7 @@ def _with_resources(usage: Mapping[str, NodeUsage], visit: Visit) -> Mapping[str
 
 def add_cached(nodes: Mapping[str, Node], visit: Visit) -> Mapping[str, Node]:
     """``nodes`` after one more visit: its nodes have its partition in their caches, and its lead the replicas
-    that it fetched; or its lead has what the visit says. A node that has registered anew since then is left
+    that it fetched; or its lead has what the visit says. A node that has registered again since then is left
     as it is."""
     trained = {visit.unit.partition} if visit.unit.phase is Phase.TRAIN else set()
     updated: dict[str, Node] = {}

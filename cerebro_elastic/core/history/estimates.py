@@ -20,7 +20,7 @@ from cerebro_elastic.core.model.state import EpochSeconds, Estimate, SpeedFactor
 from cerebro_elastic.core.model.units import Phase
 
 Profiles: TypeAlias = Mapping[str, tuple[Estimate, ...]]
-"""By config: what is known of the strategies that were profiled."""
+"""By config: the known costs of the profiled strategies."""
 
 KNOWN = 3
 """The number of visits after which a node's factor is used."""
@@ -111,7 +111,7 @@ def _half(before: float | None, seconds: float) -> float:
 
 
 def mean_epoch_seconds(known: Collection[EpochSeconds]) -> EpochSeconds:
-    """What is known of all configs' units."""
+    """The known costs of all configs' units."""
     return EpochSeconds(
         _known_mean(each.usual for each in known),
         _known_mean(each.last for each in known),
@@ -189,8 +189,8 @@ def all_unit_seconds(state: State, configs: Iterable[str]) -> dict[str, float]:
 
 
 def estimates_of(config: Config, state: State) -> list[Estimate]:
-    """What is known of the strategies for a config: from its own profiles, and for strategies that it has not
-    profiled, from its nearest ancestor that found them feasible."""
+    """The known costs of strategies for a config: from its own profiles, and for strategies without a
+    profile, from its nearest ancestor that found them feasible."""
     estimates = {(e.strategy, e.hardware): e for e in state.profiles.get(config.id, ())}
     while config.parent is not None and config.parent.config in state.configs:
         config = state.configs[config.parent.config]

@@ -61,7 +61,7 @@ class Keys:
         self.hosts = prefix + "hosts/"
         """The prefix of the hosts that take part."""
         self.measured = prefix + "measured/"
-        """The prefix of what was measured on the test set."""
+        """The prefix of measurements on the test set."""
 
     def node(self, name: str) -> str:
         return f"{self.prefix}nodes/{name}"
@@ -199,7 +199,7 @@ def _configs_of(state: State, event: Event) -> Sequence[str]:
 
 
 def _parents_of(config: Config) -> Sequence[str]:
-    """The config of the run from which it goes on, if it does."""
+    """The config of the run from which it continues, if any."""
     return (config.parent.config,) if config.parent is not None and config.parent.config else ()
 
 
@@ -254,7 +254,7 @@ class Kind:
     concerned: Callable[[State, Any], Iterable[str]] | None = None
     """The names of the keys that an event may change, or depends on; ``None``: it is the only one."""
     held: Callable[[State, str], object] = lambda _state, _name: None
-    """What a state says that a key of this name holds; ``None``: there is no such key, or the state does not
+    """What a state says that a key of this name holds; ``None``: no such key exists, or the state does not
     have its value."""
     reported: Callable[[Any, str], object] | None = None
     """The value in the event that writes such a key, where states do not have it."""
@@ -262,17 +262,17 @@ class Kind:
     """The field of the value that is the key's revision: the last one; the first one of a key that is
     ``leased``."""
     guarded: bool = False
-    """Whoever writes such a key compares it with what the state says."""
+    """A writer of such a key compares it with the state."""
     leased: bool = False
     """They are always under a lease: without one they are foreign."""
     named: bool = False
-    """No event writes them, and there is one for each node, config, attempt or visit."""
+    """No event writes them, and each node, config, attempt or visit has one."""
     by: str = ""
     """Who writes them without an event."""
 
     @property
     def has_names(self) -> bool:
-        """Whether there are several, each with a name."""
+        """Whether several exist, each with a name."""
         return self.named or self.concerned is not None
 
 
@@ -304,7 +304,7 @@ KINDS: Mapping[str, Kind] = {
         guarded=True,
     ),
     "extended": Kind(
-        text="the last extension: epochs, and the configs that go on",
+        text="the last extension: epochs, and the configs that continue",
         value=RunExtended,
         held=lambda state, _: RunExtended(state.extended, state.extension) if state.extension else None,
     ),

@@ -1,4 +1,4 @@
-"""How does a config begin, end and go on? Pure functions that controller, store and replay share."""
+"""How does a config begin, end and continue? Pure functions that controller, store and replay share."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def born(config: Config) -> Config:
 
 def edge_from(parent: Config) -> Parent | None:
     """The lineage edge of a config that continues from where ``parent`` stands; ``None`` if that is the
-    beginning. The config evaluates the present epoch anew, because metrics are its own."""
+    beginning. The config evaluates the present epoch again, because metrics are its own."""
     if parent.head is None:
         return None
     inherited = parent.parent if is_newborn(parent) else None
@@ -49,13 +49,13 @@ def edge_from(parent: Config) -> Parent | None:
 
 
 def is_newborn(config: Config) -> bool:
-    """Whether the config has a parent and has not made a visit of its own."""
+    """Whether the config has a parent and no visits yet."""
     return config.parent is not None and config.head == config.parent.checkpoint
 
 
 def may_go_on(config: Config, extension: Extension | None) -> bool:
-    """Whether the run's last ``extension`` lets the config go on, and it does not do so yet. (A person may
-    have resumed it before, and it has done all its epochs.)"""
+    """Whether the run's last ``extension`` resumes the config, which has not resumed yet. (A person may have
+    resumed it before, and it has done all its epochs.)"""
     return (
         extension is not None
         and extension.configs.get(config.id) == config.epoch
@@ -65,7 +65,7 @@ def may_go_on(config: Config, extension: Extension | None) -> bool:
 
 
 def tried_again(by: str) -> str:
-    """The reason of a failed config that goes on."""
+    """The reason of a failed config that is resumed."""
     return f"tried again by {by}" if by else "tried again"
 
 

@@ -6,20 +6,20 @@ A run consists of configs and nodes. A config is a chain of visits: each begins 
 last one wrote. A node trains at most one attempt at a unit, and may save one more behind it.
 
 The store puts everything that happens into one order, the revisions. The machine reads the events in that
-order, so every reader of the same history computes the same state. Hence a controller needs no memory of its
-own: one that takes over at any revision continues as the last one would have.
+order, so every reader of the same history computes the same state. Hence a controller needs no memory: one
+that takes over at any revision continues as the last one would have.
 
 ``TABLE`` has one row per event: who may write it, which keys it changes, which it compares, and a function
-that says when the event is possible and what is true afterwards. The store's transactions are made from the
-same rows, so that a process writes what every reader will compute. A new event is a class
+that gives the condition of the event and the state after it. The store's transactions are made from the same
+rows, so that a process writes what every reader will compute. A new event is a class
 (``core/model/events.py``), a row and a test. The fields that follow from visits, profiles and failures alone
 (timings, curves, streaks, ...) are computed in ``derived.py``.
 
 An attempt may report a result (``State.may_report``) as long as the registrations of all its nodes exist and
 its config is live and at the attempt's revision (fencing).
 
-``NodeLeft`` keeps the attempt because the store keeps it too: the assignment is a key of its own, and until
-it is withdrawn no other node may get the config (isolation). The same holds for a gang: its attempt has a key
+``NodeLeft`` keeps the attempt because the store keeps it too: the assignment is a separate key, and until it
+is withdrawn no other node may get the config (isolation). The same holds for a gang: its attempt has a key
 for each of its nodes, all are written and removed together, and without one of its nodes it cannot commit.
 
 ``NodeLeft`` and ``NodeReleased`` happen when a lease ends. No transaction guards them, so they are always

@@ -1,8 +1,8 @@
 """What is a config that has members? One view of them: a mean, how far they are apart, one status.
 
 A person's config with folds, or with several seeds, is trained as several configs of the record, its
-*members*: each has a state, visits and checkpoints of its own, and all have the same hyper-parameters.
-Whatever compares or shows configs takes the members together by these functions.
+*members*: each has its own state, visits and checkpoints, and all have the same hyper-parameters. Whatever
+compares or shows configs takes the members together by these functions.
 
 Of an epoch, the members count that have come to its end so far; one that its task has ended earlier counts
 with what it logged last.
@@ -55,7 +55,7 @@ def by_config(configs: Iterable[Config]) -> dict[str, list[Config]]:
 
 
 def named(configs: Mapping[str, Config], name: str) -> list[Config]:
-    """The config of this id, or its members; empty if there is none."""
+    """The config of this id, or its members; empty if none exists."""
     if name in configs:
         return [configs[name]]
     return in_order(config for config in configs.values() if config.member_of == name)

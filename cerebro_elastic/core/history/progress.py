@@ -18,7 +18,7 @@ def units_done(config: Config, plan: Plan) -> int:
 
 def next_units(config: Config, plan: Plan) -> tuple[Unit, ...]:
     """The units of which the config may do any one now: the partition that it has trained in part, else the
-    epoch's unvisited partitions, else the epoch's evaluations, if they are units of their own."""
+    epoch's unvisited partitions, else the epoch's evaluations, if they are separate units."""
     phase, partitions = next_partitions(config, plan)
     return tuple(Unit(config.id, config.epoch, j, phase) for j in partitions)
 

@@ -38,7 +38,7 @@ class Row:
     keys: tuple[str, ...] = ()
     """What it changes."""
     also: tuple[str, ...] = ()
-    """What it changes if that is there, or if a person has asked for it."""
+    """Keys that it changes if they exist, or if a person requested it."""
     compares: tuple[str, ...] = ()
     """What must be as its writer has read it, beside what it changes and what fences its writer."""
     derives: Callable[[State, Any], State] | None = None

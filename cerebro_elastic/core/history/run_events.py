@@ -73,8 +73,8 @@ def ended(state: State, event: RunEnded) -> State:
 
 def extended(state: State, event: RunExtended) -> State:
     """Possible if the run has ended, this is its next extension, it has no fewer epochs, and each config that
-    is to go on has ended before the last epoch. Then the plan has these epochs, and the run goes on; only
-    nodes that register from now on get units."""
+    is to continue has ended before the last epoch. Then the plan has these epochs, and the run continues;
+    only nodes that register from now on get units."""
     assert state.plan is not None
     extension, epochs = event.extension, event.extension.epochs
     number = state.extension.number + 1 if state.extension is not None else 1
@@ -82,12 +82,12 @@ def extended(state: State, event: RunExtended) -> State:
     require(extension.number == number, event, f"the next extension is number {number}")
     require(epochs >= state.plan.epochs, event, f"configs have {state.plan.epochs} epochs already")
     require(
-        set(state.configs) == {*extension.configs, *extension.others}, event, "each config goes on, or not"
+        set(state.configs) == {*extension.configs, *extension.others}, event, "each config continues, or not"
     )
     for name, behind in extension.configs.items():
         config = state.configs[name]
         right = config.status is not Status.LIVE and config.epoch == behind < epochs
-        require(right, event, f"{config} cannot go on after {behind} epochs (completeness)")
+        require(right, event, f"{config} cannot continue after {behind} epochs (completeness)")
     return changed(
         state,
         event,
@@ -151,7 +151,7 @@ def _with_new(state: State, config: Config, event: ConfigCreated) -> State:
     config = replace(config, revision=event.revision)
     new = replace(born(config), by_hand=event.by_hand, reason=config.reason, revision=event.revision)
     require(config == new, event, f"it begins as {new} (isolation)")
-    require(config.epoch < state.plan.epochs, event, "there is nothing left for it to do (completeness)")
+    require(config.epoch < state.plan.epochs, event, "it has nothing left to do (completeness)")
     edge = config.parent
     if edge is not None:
         parent = _config(state, edge.config, event) if edge.config else None
@@ -182,13 +182,13 @@ def config_ended(state: State, event: ConfigEnded) -> State:
 
 def config_resumed(state: State, event: ConfigResumed) -> State:
     """Possible if the config is stopped, if it has failed and a person resumes it, or if the last extension
-    lets it go on and it does not yet. Then it is live, where it was. Of one that had failed, refusals of
+    resumes it and it is not live yet. Then it is live, where it was. Of one that had failed, refusals of
     strategies are forgotten: other code, or another machine, may not refuse them."""
     config = _config(state, event.config, event)
     if event.extension:
         number = state.extension.number if state.extension is not None else 0
         goes_on = event.extension == number and may_go_on(config, state.extension)
-        require(goes_on, event, f"extension {number} of the run does not let {config} go on")
+        require(goes_on, event, f"extension {number} of the run does not resume {config}")
     else:
         failed = config.status is Status.FAILED and event.by_hand
         require(failed or config.status is Status.STOPPED, event, f"it is {config.status.value}, not stopped")
@@ -205,7 +205,7 @@ def _config(state: State, name: str, event: Event) -> Config:
 
 
 def _with_config(state: State, event: Event, config: Config, asked: bool) -> State:
-    """``state`` with ``config`` as it is now; ``asked``: a person has asked for the change."""
+    """``state`` with ``config`` as it is now; ``asked``: a person requested the change."""
     configs = {**state.configs, config.id: replace(config, revision=event.revision)}
     return changed(state, event, configs=configs, asked=event.revision if asked else state.asked)
 

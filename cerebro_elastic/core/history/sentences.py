@@ -67,7 +67,7 @@ def mark_of(event: Event, before: State) -> Mark | None:
         case NodeStalled(node=name, why=why):
             return Mark(f"{name} is stalled: {why}", name, fault=True)
         case NodeRecovered(node=name):
-            return Mark(f"{name} goes on", name)
+            return Mark(f"{name} has recovered", name)
         case UnitCommitted(visit=visit) if not visit.whole:
             batches = counted(visit.batches, "batch", "batches")
             return Mark(f"{visit.unit} was left by {visit.node} after {batches}", visit.node)
@@ -82,10 +82,10 @@ def mark_of(event: Event, before: State) -> Mark | None:
         case ConfigEnded(config=config, status=status, reason=reason):
             return Mark(f"{config} {status.value}: {reason}", fault=status is Status.FAILED)
         case ConfigResumed(config=config, reason=reason):
-            return Mark(f"{config} goes on: {reason}")
+            return Mark(f"{config} is resumed: {reason}")
         case ConfigCreated(config=new) if new.parent and new.parent.config:
             parent = new.parent.config.partition(".")[0]
-            return Mark(f"{new.seen_as} goes on from {parent} with {hparams_text(new.hparams)}")
+            return Mark(f"{new.seen_as} continues from {parent} with {hparams_text(new.hparams)}")
         case RunExtended(extension=extension):
             return Mark(_extended(extension))
         case StateRead() if before.plan is not None:
@@ -99,4 +99,4 @@ def _extended(extension: Extension) -> str:
     if extension.configs and not more and not extension.recipe_before:
         return f"{counted(len(extension.configs), 'failed config')} to be tried again{by}"
     length = f" to {extension.epochs} epochs" if more else ""
-    return f"the run was extended{length}{by}: {counted(len(extension.configs), 'config')} to go on"
+    return f"the run was extended{length}{by}: {counted(len(extension.configs), 'config')} to continue"

@@ -1,4 +1,4 @@
-"""What does a run look like to those who watch it, or read its record? One view, advanced event by event.
+"""What does a run look like to its watchers, or to readers of its record? One view, advanced event by event.
 
 Whatever people and other programs see of a run is made from it: status, pages, reports, results, what loggers
 and callbacks get, the journal for optuna, measured times, and which checkpoints are kept.
@@ -113,7 +113,7 @@ class NodeSpan:
     began: int
     """The number of the event that began it."""
     ended: int | None = None
-    """The number of the event that ended it; ``None`` if it goes on."""
+    """The number of the event that ended it; ``None`` if none has."""
     why: str = ""
     """Of a quarantine: the failures."""
     ordered: float | None = None
@@ -121,7 +121,7 @@ class NodeSpan:
 
 
 _AT_FIRST = (LeaderChanged, NodeJoined, NodeLeft)
-"""What is out of the ordinary only once a unit was assigned."""
+"""Events that are out of the ordinary only once a unit was assigned."""
 
 
 class Spans:
@@ -143,7 +143,7 @@ class Spans:
         self.known: dict[int, float] = {}
         """When the latest visit so far had ended, by the number of the event that said so."""
         self._assigned = self._over = False
-        """Whether there was an assignment since the run began or was extended, and whether it has ended."""
+        """Whether a unit was assigned since the run began or was extended, and whether it has ended."""
         self._ordered: dict[str, float] = {}
         """By node: the seconds of its last quarantine."""
 
@@ -197,7 +197,7 @@ class Spans:
     def _follow(
         self, spans: list[NodeSpan], present: Mapping[str, str], ordered: float | None = None
     ) -> None:
-        """End and begin spans, so that those that go on are of the nodes that are ``present``."""
+        """End and begin spans, so that the open ones are of the nodes that are ``present``."""
         going_on = {span.node: span for span in spans if span.ended is None}
         for name in going_on.keys() - present.keys():
             going_on[name].ended, going_on[name].ordered = self.count, ordered

@@ -2,7 +2,7 @@
 
 A trace is a run's events in the store's order. The functions keep their own accounts and share no code with
 the machine, so that a wrong machine cannot hide its mistakes from them. Each yields a sentence per violation.
-Where the state was read afresh the accounts begin anew from that state (``Stretch``).
+Where the state was read afresh the accounts restart from that state (``Stretch``).
 
 ``check`` runs them all: after every step in the tests, and over the recorded history in ``cerebro verify``.
 """

@@ -45,7 +45,7 @@ def completeness(stretch: Stretch) -> Iterator[str]:
 
     - A config begins no epoch before the last one is complete.
     - When the run ends, every config has done all its epochs or was ended. After an extension, so has every
-      config that was to go on.
+      config that was to continue.
     - Once a config has visited a part of a partition, it visits nothing else before the rest. Each part
       begins at the batch where the last one ended. All parts together have as many batches as a whole visit.
     - A config with a parent continues from where the parent was.
@@ -202,7 +202,7 @@ def _units(plan: Plan, config: Config) -> set[tuple[Phase, int]]:
 
 
 def _misfit(config: Config, others: Iterable[Config]) -> Iterator[str]:
-    """A violation if the config is no member beside the ``others`` of its own."""
+    """A violation if the config does not fit the ``others`` of the same config."""
     for other in others:
         if other.member_of == config.member_of != "" and other.id != config.id:
             if other.hparams != config.hparams:
@@ -220,8 +220,8 @@ def _lacking(plan: Plan, name: str, known: Iterable[Config]) -> Iterator[str]:
 
 
 def unseen(stretch: Stretch) -> Iterator[str]:
-    """Nobody looks at the test set before the run has ended. What is measured on it is a state that a visit
-    of the config has written."""
+    """Nobody looks at the test set before the run has ended. Only a state that a visit of the config has
+    written is measured on it."""
     over = stretch.start.outcome is not None
     written: set[tuple[str, CheckpointRef]] = set()
     for event in stretch.whole:
@@ -278,7 +278,7 @@ def _violations_of_visit(epoch: _Epoch, visit: Visit) -> Iterator[str]:
         yield f"{in_words(unit)} was visited while partition {partial_unit.partition} was begun"
     done = partial_unit.batches if partial_unit is not None else 0
     if visit.skip != done:
-        yield f"{in_words(unit)} went on after {visit.skip} batches, {done} were done"
+        yield f"{in_words(unit)} continued after {visit.skip} batches, {done} were done"
     epoch.visits += 1
     epoch.partial_unit = None if visit.whole else PartialUnit(unit.partition, visit.skip + visit.batches)
     if unit.phase is Phase.TRAIN:

@@ -30,10 +30,10 @@ def boundedness(stretch: Stretch) -> Iterator[str]:
     """Failures are bounded.
 
     - A unit that keeps failing is tried a bounded number of times, on different nodes if possible. Then its
-      config is FAILED with an explanation. Only a person has it tried again; its tries then count anew.
+      config is FAILED with an explanation. Only a person has it tried again; its tries then count from 0.
     - What every node would fail at is not tried again. A failure by a fault of the node does not count.
-    - A node on which units keep failing, or that has a fault of its own, is quarantined before its next unit.
-      (One that registers again may have been mended: a fault that lasts counts when it recurs.)
+    - A node on which units keep failing, or that has its own fault, is quarantined before its next unit. (One
+      that registers again may have been mended: a fault that lasts counts when it recurs.)
     - A strategy that was refused, by its profile or for lack of memory, is not used again on that kind of
       node.
     """
@@ -95,7 +95,7 @@ class _UnitTries:
                     self.failed(failure, roster)
 
     def forget(self, config: str) -> None:
-        """The config is tried again: all its units have their tries anew."""
+        """The config is tried again: the tries of all its units count from 0."""
         for subject in [subject for subject in self._tries if subject[0].config == config]:
             del self._tries[subject], self._in_use_since[subject]
         self._in_vain = {subject for subject in self._in_vain if subject[0].config != config}
@@ -264,4 +264,4 @@ class _FailureStreaks:
             if streak.due(self._repeated_errors) and not quarantined:
                 yield f"{name} got {in_words(attempt.unit)} after {len(streak.failures)} failures in a row"
             if streak.own and quarantined:
-                yield f"{name} got {in_words(attempt.unit)} while it was quarantined for a fault of its own"
+                yield f"{name} got {in_words(attempt.unit)} while it was quarantined for its own fault"

@@ -153,7 +153,7 @@ def paid_time(stretch: Stretch) -> Iterator[str]:
             case UnitCommitted(visit=visit):
                 last = max(last, visit.ended)
             case StayEnded(stay=name, left=left) if name not in begun:
-                yield f"the stay {name} ended at {left}, and there was none that had not ended"
+                yield f"the stay {name} ended at {left}, but no such stay was open"
             case StayEnded(stay=name, left=left):
                 joined = begun.pop(name)
                 if present.get(name.rpartition("/")[0]) == joined:

@@ -140,7 +140,7 @@ class Visit:
     """The last value of each logged metric."""
     strategy: Strategy = Strategy()
     log: str | None = None
-    """The file of the logged rows; ``None`` if there were none."""
+    """The file of the logged rows; ``None`` without rows."""
     done: bool = False
     """The task itself ended the config's training (early stopping)."""
     skip: int = 0
@@ -151,8 +151,8 @@ class Visit:
     """The gang's other nodes, in the order of their ranks."""
     hardware: str = "cpu"
     save_seconds: float = 0.0
-    """Time of a save, or of the rest of one, that went on behind the node's next unit. It delays the config,
-    not the node."""
+    """Time of a save, or of the rest of one, that overlapped the node's next unit. It delays the config, not
+    the node."""
     replicas: tuple[int, ...] = ()
     """The partitions of ``Prefetch.replicas`` that the node has fetched meanwhile."""
     fetch_seconds: float = 0.0
@@ -171,8 +171,8 @@ class Visit:
     """What made another row than the one that was kept for the run, as it has seen; it ended the keeping."""
     resources: Resources = Resources()
     reused: str = ""
-    """The id of the earlier run that made it, if this run has not: nodes and times are of that run then, and
-    ``attempt`` is 0."""
+    """The id of the earlier run that made it, if any: nodes and times are of that run then, and ``attempt``
+    is 0."""
     revision: int = 0
     """The revision of the commit; set only in the store, where a lost key of a visit was put back."""
 

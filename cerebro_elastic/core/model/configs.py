@@ -111,7 +111,7 @@ class Config:
     repeat: int = 0
     """Its seed's number, from 0: the run's own."""
     extension: int = 0
-    """``Extension.number`` of the extension by which it last went on; 0 without one."""
+    """``Extension.number`` of the extension that last resumed it; 0 without one."""
     revision: int = 0
     """The store's revision of this value. Every commit compares it."""
 

@@ -23,7 +23,7 @@ class _Event:
     revision: int
     """The store's revision at which it happened. Revisions grow from event to event."""
     afresh: ClassVar[bool] = False
-    """Whether the history begins anew with it: it need not follow from what was before."""
+    """Whether the history restarts with it: it need not follow from the events before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class ConfigEnded(_Event):
 
 @dataclass(frozen=True, slots=True)
 class ConfigResumed(_Event):
-    """A stopped or failed config, or one that an extension lets go on, continues from its head."""
+    """A stopped or failed config, or one that an extension resumes, continues from its head."""
 
     config: str
     reason: str
@@ -98,7 +98,7 @@ class ConfigResumed(_Event):
     by_hand: bool = False
     """A person resumed it, or has named it for the extension, not the search."""
     extension: int = 0
-    """``Extension.number`` of the extension that lets it go on; 0 if it is resumed in a live run."""
+    """``Extension.number`` of the extension that resumes it; 0 if it is resumed in a live run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class UnitAssigned(_Event):
 
 @dataclass(frozen=True, slots=True)
 class UnitTrained(NodeEvent):
-    """An attempt is trained. Its save goes on behind the node's next unit."""
+    """An attempt is trained. Its save overlaps the node's next unit."""
 
     token: int
     at: float = 0.0
@@ -225,7 +225,7 @@ class UnitCommitted(_Event):
 
 @dataclass(frozen=True, slots=True)
 class UnitsReused(_Event):
-    """A config goes on from where an earlier run has left an equal one: it has made these visits without
+    """A config continues from where an earlier run has left an equal one: it has made these visits without
     training them."""
 
     visits: tuple[Visit, ...]
@@ -269,7 +269,7 @@ class RunEnded(_Event):
 
 @dataclass(frozen=True, slots=True)
 class RunExtended(_Event):
-    """An operator lets a run that has ended go on: with more epochs or configs, or to try failed configs
+    """An operator continues a run that has ended: with more epochs or configs, or to try failed configs
     again."""
 
     extension: Extension

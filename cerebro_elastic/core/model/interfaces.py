@@ -22,7 +22,8 @@ from cerebro_elastic.core.model.units import Order, Unit
 
 @dataclass(frozen=True, slots=True)
 class RemainingWork:
-    """What is left of a run, for a policy that plays it forward. All times are expected seconds from now."""
+    """The remaining work of a run, for a policy that plays it forward. All times are expected seconds from
+    now."""
 
     nodes: Mapping[str, float]
     """The nodes in use, and when each is free; 0 for an idle one."""
@@ -71,8 +72,8 @@ class SchedulingContext:
     """The run's seed, then a number that differs from moment to moment. Every controller that decides at this
     moment sees the same seed."""
     remaining_work: Callable[[], RemainingWork | None] = _unknown
-    """What is left of the run, to look ahead; costly, so only policies that need it call it. ``None`` where
-    the rest is not made of units of one node each (profiles, gangs, evaluations), and for a hint."""
+    """The remaining work of the run, to look ahead; costly, so only policies that need it call it. ``None``
+    where the rest is not made of units of one node each (profiles, gangs, evaluations), and for a hint."""
     size: int = 0
     """The size of the remaining work: live configs times partitions times nodes."""
     elsewhere: Callable[[str, str, int], Unit | None] | None = None
@@ -161,7 +162,7 @@ class SearchContext:
     nodes: int = 1
     usage: Usage = field(default_factory=Usage)
     save_seconds: float = 0.0
-    """The expected seconds of a save, which may go on behind the last unit."""
+    """The expected seconds of a save, which may outlast the last unit."""
     now: float = 0.0
     """The latest moment that the record knows of: wall-clock seconds."""
     rest_seconds: Callable[[str], float] = lambda _config: 0.0
@@ -218,10 +219,10 @@ class Resume(Decision):
 
 
 class Search(Protocol):
-    """Which configs there are, and how far each is trained.
+    """Creates configs, and decides how far each is trained.
 
-    A search keeps no memory of its own: all that it needs is in the context, so that a controller that takes
-    over continues as the last one would have. The controller calls ``decide`` until it returns nothing, then
+    A search keeps no memory: all that it needs is in the context, so that a controller that takes over
+    continues as the last one would have. The controller calls ``decide`` until it returns nothing, then
     ``propose``. Each call sees the effects of the answers before. A run ends when no config is live and the
     search wants nothing.
     """

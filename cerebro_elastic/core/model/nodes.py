@@ -66,8 +66,8 @@ class Stay:
     price: float | None = None
     """``Node.price``."""
     left: float | None = None
-    """When the node left, as far as visits say: wall-clock seconds. ``None``: it has not left, or no leader
-    has noticed yet."""
+    """When the node left, as far as visits say: wall-clock seconds. ``None``: it is present, or no leader has
+    noticed yet."""
     revision: int = 0
     """The revision of its last change."""
 

@@ -35,10 +35,10 @@ class Plan:
     """p: the number of training partitions."""
     epochs: int
     evaluations: int = 0
-    """The number of validation partitions of a config that are evaluated by units of their own; 0: validation
+    """The number of validation partitions of a config that are evaluated by separate units; 0: validation
     belongs to the epoch's last unit."""
     folds: int = 0
-    """Into how many folds the training partitions are divided, in their order; 0: there are validation
+    """Into how many folds the training partitions are divided, in their order; 0: the run has validation
     partitions besides them, and each config trains on all."""
     min_nodes: int = 1
     """The number of nodes for which the run waits before its first unit."""
@@ -52,7 +52,7 @@ class Plan:
     start: Parent | None = None
     """The checkpoint from outside the run with which the search's configs begin."""
     replicas: int = 1
-    """On how many nodes each partition is at home; on all, if there are fewer."""
+    """The number of nodes at which each partition is at home; all, if they are fewer."""
     on_demand: bool = False
     """A node that would be idle otherwise may fetch a partition that is at home elsewhere."""
     progress: Progress = Progress.FREE
@@ -63,7 +63,7 @@ class Plan:
     repeats: int = 0
     """With how many seeds each config is trained at first; 0: with the run's alone."""
     begun_per_node: int = 0
-    """A config begins while fewer than this many configs for each node have begun and can go on; those of
+    """A config begins while fewer than this many configs for each node have begun and can continue; those of
     people begin at once. 0: all begin as soon as nodes are idle."""
     finishes_first: bool = False
     """Configs that will finish within the search's budget come before the others (``Search.held``)."""
@@ -91,7 +91,7 @@ class Plan:
         return range(fold * size, (fold + 1) * size)
 
     def evaluates(self, fold: int | None) -> Sequence[int]:
-        """The partitions that it evaluates by units of their own: training partitions if it has a fold."""
+        """The partitions that it evaluates by separate units: training partitions if it has a fold."""
         if not self.evaluations:
             return ()
         return range(self.evaluations) if fold is None else self.held_out(fold)
@@ -106,14 +106,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """What an operator has changed when a run that had ended was to go on further."""
+    """What an operator has changed to continue a run that had ended."""
 
     number: int
     """It is the run's first extension (1), its second, ..."""
     epochs: int
     """The number of epochs of each config from then on."""
     configs: Mapping[str, int] = field(default_factory=dict)
-    """The ids of the configs that go on, and how many full epochs each of them has behind it."""
+    """The ids of the configs that continue, and the full epochs that each has behind it."""
     by_hand: tuple[str, ...] = ()
     """The stopped ones among them that a person has named. The search leaves them alone."""
     others: tuple[str, ...] = ()

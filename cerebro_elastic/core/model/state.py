@@ -41,7 +41,7 @@ class Streak:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What is known of a strategy for a config on a kind of node."""
+    """The known costs of a strategy for a config on a kind of node."""
 
     strategy: Strategy
     hardware: str
@@ -61,11 +61,11 @@ class EpochSeconds:
     """The expected seconds of a config's units on a node of factor 1, hops included."""
 
     usual: float | None = None
-    """Of one that does not end an epoch; ``None``: there was none."""
+    """Of one that does not end an epoch; ``None`` without one."""
     last: float | None = None
     """Of one that ends an epoch, with its validation."""
     evaluation: float | None = None
-    """Of an evaluation that is a unit of its own."""
+    """Of an evaluation that is a separate unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class State:
     """Everything that the history up to ``revision`` says.
 
     ``streaks``, ``quarantined`` and ``quarantined_for`` are kept by the node's name, because a machine stays
-    the same when it registers anew.
+    the same when it registers again.
     """
 
     plan: Plan | None = None
@@ -155,9 +155,9 @@ class State:
     leader: str | None = None
     """The id of the controller that leads."""
     outcome: str | None = None
-    """How the run ended; ``None`` while it goes on."""
+    """How the run ended; ``None`` while it is live."""
     profiles: Mapping[str, tuple[Estimate, ...]] = field(default_factory=dict)
-    """By config: what is known of the strategies that were profiled."""
+    """By config: the known costs of the profiled strategies."""
     revision: int = 0
     """The revision of the last event."""
     curves: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
@@ -185,7 +185,7 @@ class State:
     extension: Extension | None = None
     """The last extension; ``None`` if the run was not extended."""
     measured: tuple[Measurement, ...] = ()
-    """What was measured on the test set, in order."""
+    """The measurements on the test set, in order."""
     extended: int = 0
     """The revision of the last extension. Nodes that registered before it have the plan of before, and get no
     units."""

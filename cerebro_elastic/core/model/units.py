@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 Order: TypeAlias = tuple[tuple[str, str, int, int], ...]
-"""In which order training units shall begin: (node, config, epoch, partition) of each."""
+"""The order in which training units are to begin: (node, config, epoch, partition) of each."""
 
 
 class Phase(StrEnum):
@@ -115,7 +115,7 @@ class Measurement:
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """By the name of a metric that is a mean over rows: the ends of its 95 % interval, by bootstrap."""
     by: str = ""
-    """Who had it measured: a person's name, if given, or the run itself."""
+    """Who requested the measurement: a person's name, if given, or the run itself."""
 
 
 @dataclass(frozen=True, slots=True)

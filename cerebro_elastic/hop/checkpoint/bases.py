@@ -179,7 +179,7 @@ def copy(source: Place, folder: Place, stays: Mapping[str, Still]) -> None:
 def memory_of(folder: Place, stays: Mapping[str, Still]) -> dict[str, memoryview]:
     """Map tensors of bases into memory: writable, and seen by the caller alone.
 
-    Raises ``DamagedCheckpoint`` if a base has other bytes, and ``FileNotFoundError`` if there is none.
+    Raises ``DamagedCheckpoint`` if a base has other bytes, and ``FileNotFoundError`` if one is missing.
     """
     try:
         return _memory_of(folder, stays)

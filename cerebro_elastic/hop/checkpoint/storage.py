@@ -52,7 +52,7 @@ from cerebro_elastic.system.files import (
 
 MANIFEST = "manifest.json"
 PRUNED = "pruned.txt"
-"""What is left of a checkpoint that was removed to save space: who did it, and when."""
+"""The note in place of a checkpoint that was removed to save space: by whom, and when."""
 TENSORS = "tensors.safetensors"
 TREE = "tree.json"
 NOTHING: Mapping[str, Still] = MappingProxyType({})
@@ -81,7 +81,7 @@ def stage(state: Mapping[str, Any]) -> Staged:
     """Take what a save of ``state`` needs, so that it can be saved beside the next unit.
 
     Values that are no tensors, and tensors on another device, are copied. Tensors on the host are not: the
-    save checks that they have not been written to. Raises as ``save``.
+    save checks that nothing has written to them. Raises as ``save``.
     """
     values, flat = tree.flatten(state)
     if any(map(tensors.is_divided, flat.values())):
@@ -127,7 +127,7 @@ class Staged:
                 if _version(tensor) != self.versions[name]:
                     raise CheckpointError(
                         f"the tensor {name} was written to while it was saved: units must not share tensors, "
-                        "so make models and optimizers anew for each, and give nothing to two of them"
+                        "so make models and optimizers for each unit"
                     )
             return _completed(folder, contents, url, origin, stays)
 
@@ -325,7 +325,7 @@ def remove(ref: CheckpointRef) -> None:
 
 
 def prune(url: str, note: str) -> None:
-    """Delete the files of the checkpoint at ``url``. The ``note`` stays, and whoever reads it gets that."""
+    """Delete the files of the checkpoint at ``url``. The ``note`` stays: a reader gets it instead."""
     with translated(CheckpointError, f"cannot delete the checkpoint {url}"):
         folder = locate(url)
         write(folder / PRUNED, [note.encode()])
@@ -472,7 +472,7 @@ def _read(
 def _divided(
     folder: Place, contents: Mapping[str, Content], parts: Mapping[str, Any], part: Part | None
 ) -> dict[str, Leaf]:
-    """The tensors that were saved in parts: the rows of ``part``, if there were as many, else all."""
+    """The tensors that were saved in parts: the rows of ``part``, if the parts were as many, else all."""
     full = _specs(parts["tensors"])
     if part is not None and part.count == parts["count"]:
         layout = [spec.of(part) for spec in full]

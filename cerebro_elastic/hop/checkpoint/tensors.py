@@ -64,7 +64,7 @@ class Part:
     index: int
     """Its number, from 0."""
     count: int
-    """How many parts there are."""
+    """The number of parts."""
 
     def rows(self, total: int) -> slice:
         """The part's rows of ``total``; the last parts may have fewer than the others, or none."""
@@ -133,7 +133,7 @@ def header(layout: Iterable[TensorSpec]) -> bytes:
 
 
 def empty(layout: Iterable[TensorSpec], arrays: Collection[str]) -> dict[str, Leaf]:
-    """Fresh memory to read into: numpy's for ``arrays``, torch's for all others. Each has memory of its own:
+    """Fresh memory to read into: numpy's for ``arrays``, torch's for all others. Each has its own memory:
     none keeps the others alive."""
     return {spec.name: _empty_array(spec) if spec.name in arrays else _empty_tensor(spec) for spec in layout}
 
@@ -199,7 +199,7 @@ class Leaves:
     def __init__(self) -> None:
         self.by_name: dict[str, Leaf] = {}
         self.tied: dict[Any, Json] = {}
-        """The JSON of what was stored already, by what identifies it: it is not stored twice."""
+        """The JSON of values stored already, by their identity: none is stored twice."""
 
     def add(self, leaf: Leaf, path: Path) -> str:
         """Store a leaf. Returns its name."""

@@ -114,7 +114,7 @@ def _place(leaves: Leaves, tensor: Tensor, path: Path) -> Json:
 
 
 def _from_sparse(parts: list[Any]) -> Tensor:
-    """What is not coalesced stays so: gradients that are added up later add up in the same order."""
+    """Uncoalesced tensors stay so: gradients that are added up later add up in the same order."""
     name, shape, whole, *tensors = parts
     layout = getattr(torch, name)
     # Checked, for a checkpoint may be a stranger's: wrong indices would read other memory.

@@ -8,7 +8,7 @@ A state may hold:
 - str, bytes, bool, int, float, complex, ``None``;
 - numpy arrays and scalars, bfloat16 and float8 included;
 - arrays of other libraries that follow the array API standard, such as JAX's: they come back as numpy's;
-- what is torch's (``torch_values.py``): tensors, also sparse and divided ones, dtypes, devices and sizes.
+- torch's values (``torch_values.py``): tensors, also sparse and divided ones, dtypes, devices and sizes.
 
 The round trip keeps types and bits, and the order of dicts. Nothing of a framework is imported: a state has
 values of torch only if torch is there, and a file names them.
@@ -92,7 +92,7 @@ def arrays_in(tree: Json) -> Iterator[str]:
 
 
 def leaves_in(value: Any) -> Iterator[Any]:
-    """What is in dicts, lists, tuples and sets, as it is."""
+    """The members of dicts, lists, tuples and sets, as they are."""
     if isinstance(value, Mapping):
         for item in value.values():
             yield from leaves_in(item)
@@ -179,7 +179,7 @@ class Encoder:
 
 
 def _torch_values() -> ModuleType:
-    """What is torch's; it is imported with a state's first value of torch."""
+    """Torch's values; the module is imported with a state's first value of torch."""
     from cerebro_elastic.hop.checkpoint import torch_values
 
     return torch_values

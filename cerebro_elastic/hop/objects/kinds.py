@@ -74,7 +74,7 @@ def is_made_empty(kind: type) -> bool:
 
 
 def class_named(name: str) -> Any:
-    """The class of this full name, in a module that has been imported; ``None`` if there is none."""
+    """The class of this full name, in a module that has been imported; ``None`` without one."""
     parts = name.split(".")
     for length in range(len(parts) - 1, 0, -1):
         found: Any = sys.modules.get(".".join(parts[:length]))
@@ -130,7 +130,7 @@ class Decodes(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """How the values of some types are taken apart, and put together again."""
+    """How the values of some types are taken apart, and rebuilt."""
 
     name: str
     """The tag of their trees."""

@@ -119,8 +119,8 @@ class ObjectGraph:
                 was, *_ = self._at_setup.opaque[path]
                 raise TaskError(
                     f"{self._named(path)}, a {was}, has changed during training in a way that cannot hop to "
-                    "another node: keep what changes in plain values, tensors or objects of classes of your "
-                    "own, or give its class state_dict and load_state_dict"
+                    "another node: keep what changes in plain values, tensors or objects of your own "
+                    "classes, or give its class state_dict and load_state_dict"
                 )
 
     def _note(self, left_out: Mapping[str, Any]) -> None:
@@ -153,7 +153,7 @@ def tree_of(values: Mapping[str, Any]) -> Tree:
         except NotSerializable as exc:
             raise TaskError(
                 f"{name} holds a {exc}, which cannot hop to another node: keep plain values, arrays, or "
-                "objects of classes of your own"
+                "objects of your own classes"
             ) from None
     return trees
 

@@ -139,7 +139,7 @@ class Rows(dict[type, tuple[Kind, ...]]):
 
 
 def makeable(name: str) -> Any:
-    """The type of this full name if its values are made without a constructor; ``None`` if there is none."""
+    """The type of this full name if its values are made without a constructor; ``None`` without one."""
     if (made := _made(bool(torchs("Tensor"))).get(name)) is not None:
         return made
     found = class_named(name)

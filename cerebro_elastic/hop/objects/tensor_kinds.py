@@ -39,7 +39,7 @@ class _Plain(Kind):
 
 
 class _Tensors(Kind):
-    """A tensor on the CPU that is no parameter, and has no gradient of its own, is its own tree."""
+    """A tensor on the CPU that is no parameter, and has no gradient, is its own tree."""
 
     def tree(self, value: Any, path: str, walk: Encodes) -> Tree | None:
         if type(value) not in (Tensor, nn.Parameter, nn.Buffer):
@@ -126,7 +126,7 @@ def set_trained(module: nn.Module, names: Iterable[str]) -> None:
 
 
 def _moved_buffers(walk: Encodes, part: nn.Module, path: str) -> dict[str, Tensor | None]:
-    """What was put back is moved, too: it was written to."""
+    """Restored tensors are moved, too: they were written to."""
     moved, hidden = dict[str, Tensor | None](), non_persistent_buffers_of(part)
     for name, buffer in buffers_of(part).items() if hidden else ():
         if name in hidden and walk.has_moved(f"{path}/{name}", buffer, version_of(buffer)):

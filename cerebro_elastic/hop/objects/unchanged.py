@@ -57,7 +57,7 @@ class Walk:
         self._seen: dict[int, tuple[str, Any]] = {}
 
     def digest(self, value: Any, name: str = "") -> str:
-        """That of a value of this name. What was met under another one counts there."""
+        """That of a value of this name. A value met under another name counts there."""
         self._hash, self._name, self._first = hashlib.blake2b(digest_size=16), name, len(self._seen)
         self._add(value)
         return self._hash.hexdigest()

@@ -62,7 +62,7 @@ def whole(value: Any, name: str, least: int, most: int) -> int:
 def one_of(name: Any, choices: tuple[str, ...], kind: str) -> None:
     """Raise ``ScheduleError`` if ``name`` is not the name of a ``kind``."""
     if not isinstance(name, str) or name not in choices:
-        raise ScheduleError(f"there is no {kind} {name!r}; {did_you_mean(str(name), choices)}")
+        raise ScheduleError(f"no {kind} {name!r} exists; {did_you_mean(str(name), choices)}")
 
 
 def floats(values: Any, name: str, truths: bool = False) -> Array:
@@ -74,7 +74,7 @@ def floats(values: Any, name: str, truths: bool = False) -> Array:
             for value in given.flat:
                 if not _is_number(value) and not (truths and isinstance(value, bool | np.bool_)):
                     content = "rows of different lengths" if isinstance(value, list | tuple) else repr(value)
-                    raise ScheduleError(f"{name} is not an array of numbers: there is {content} in it")
+                    raise ScheduleError(f"{name} is not an array of numbers: it contains {content}")
         elif given.dtype.kind not in ("iufb" if truths else "iuf"):
             raise ScheduleError(f"{name} is not an array of numbers, but one of {given.dtype}")
         return np.asarray(given, dtype=np.float64)

@@ -2,15 +2,15 @@
 
 Whenever a node is free, it takes a unit that it may do of a config that is idle. A ``Rule`` chooses the
 config; the rest is Algorithm 1 of the paper (section 5.3). A dispatcher never plans a start time: it
-decides when a node is free, by what is known then. So the same code
+decides when a node is free, by the knowledge of that time. So the same code
 
 - makes a plan, where units take the seconds that are expected;
 - follows a run whose units take other seconds;
 - tries rules out from any moment on, on a fork of the state.
 
-Two additions serve critical configs. With replicas, a node with nothing left of its own takes over a unit of
-another node (``steal``). Where the state has a ``guard``, nodes are kept free for configs that must go
-on at once (``Reservations``)."""
+Two additions serve critical configs. With replicas, a node that has done its own units takes over one of
+another node (``steal``). Where the state has a ``guard``, nodes are kept free for configs that must continue
+at once (``Reservations``)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Dispatch:
     """One dispatch of ``state`` by ``rule``.
 
     Args:
-        state: What is left; it is changed.
-        rule: It is begun anew.
+        state: The remaining work; it is changed.
+        rule: It is restarted.
         actual: The seconds that units really take, known when they have ended. Default: the expected ones.
         cutoff: The dispatch is given up once the state cannot be finished before (seconds).
         record: Called with each unit as it starts.
@@ -125,8 +125,8 @@ class Dispatch:
 class Reservations:
     """The reservations of one dispatch: at most one for each node, and for each config.
 
-    A config may have to go on at once when its unit ends, to be done by the horizon. A node is reserved for
-    it then: until that time the node takes only units that are over before.
+    A config may have to continue at once when its unit ends, to be done by the horizon. A node is reserved
+    for it then: until that time the node takes only units that are over before.
     """
 
     def __init__(self, state: DispatchState) -> None:
@@ -139,7 +139,7 @@ class Reservations:
             self.update(visit)
 
     def update(self, visit: ScheduledUnit) -> None:
-        """Reserve a node for the end of the visit, if its config must then go on at once."""
+        """Reserve a node for the end of the visit, if its config must then continue at once."""
         state, nodes = self._state, self.nodes
         i, now = visit.config, state.time
         end = state.expected_end(visit)

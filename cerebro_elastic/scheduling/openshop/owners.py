@@ -11,8 +11,8 @@ Owners = list[list[int]]
 
 
 def only_holders(state: DispatchState) -> Owners:
-    """The first holder of each partition, one that is present if possible: without replicas there is no
-    other.
+    """The first holder of each partition, one that is present if possible: without replicas it is the only
+    one.
 
     A partition that no node holds goes to the first node that is present, which fetches it.
     """

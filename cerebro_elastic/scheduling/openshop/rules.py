@@ -225,7 +225,7 @@ class Random(_Pool):
 
 
 class InOrder(_Pool):
-    """Each node goes through the configs in an order of its own, and skips those that are busy.
+    """Each node goes through the configs in its own order, and skips those that are busy.
 
     Args:
         orders: The configs of each node, first to last (``[N][C]``).

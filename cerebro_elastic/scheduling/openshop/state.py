@@ -1,4 +1,4 @@
-"""What is left to do at a moment, and which node is to do what.
+"""The remaining work at a moment, and the node that is to do each unit.
 
 With replicas, each unit has an owner, the node that is to do it (``assign``). Without owners (``share``) any
 holder of the partition may take a unit (section 5.5 of the paper).
@@ -61,7 +61,7 @@ class Tables:
 
 @dataclass(slots=True, eq=False)
 class DispatchState:
-    """What is left of a problem at ``time``. Make one with ``at_start``, or ``fork`` another."""
+    """The rest of a problem at ``time``. Make one with ``at_start``, or ``fork`` another."""
 
     tables: Tables
     time: float

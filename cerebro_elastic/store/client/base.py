@@ -110,9 +110,9 @@ class Watch(Protocol):
     def next(self, timeout: float | None = None) -> ChangeBatch | None:
         """The next batch, or ``None`` after ``timeout`` seconds without one.
 
-        Raises ``Compacted`` if the changes asked for are gone (``Rewound``, which is one, if the store
-        has gone back behind them), and ``StoreUnavailable`` or ``StoreRefused`` if the store has not
-        answered for longer than the driver's patience.
+        Raises ``Compacted`` if the requested changes are gone (its subclass ``Rewound`` if the store has gone
+        back behind them), and ``StoreUnavailable`` or ``StoreRefused`` if the store has not answered for
+        longer than the driver's patience.
         """
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """One etcd server by gRPC, for sites that expose nothing else. Needs the extra ``etcd3``.
 
 The messages are those of the package ``etcd3``; its client is not used: it neither resumes watches nor
-renews logins, and hides whether a request was sent. gRPC has threads of its own, which do not survive a
-fork: open the store in the process that uses it, after any fork.
+renews logins, and hides whether a request was sent. gRPC has its own threads, which do not survive a fork:
+open the store in the process that uses it, after any fork.
 """
 
 from __future__ import annotations

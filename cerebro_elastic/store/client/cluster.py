@@ -45,7 +45,7 @@ class Cluster:
         return str(self.settings)
 
     def version(self) -> str:
-        """The server's version, asked for and checked before any other request."""
+        """The server's version, read and checked before any other request."""
         if self._version is None:
             version = self._retried(
                 lambda endpoint, seconds: self._logged_in(endpoint, seconds, endpoint.version),
@@ -192,11 +192,11 @@ class Cluster:
             self._closing.wait(delay)
 
     def turn_away(self) -> None:
-        """Go on with the next server, if there are several."""
+        """Continue with the next server, if there are several."""
         self._fail_over(self._endpoints[self._current])
 
     def _fail_over(self, failed: Endpoint) -> None:
-        # Another thread may have gone on to the next endpoint already.
+        # Another thread may have switched to the next endpoint already.
         if self._endpoints[self._current] is failed:
             self._current = (self._current + 1) % len(self._endpoints)
 

@@ -86,7 +86,7 @@ class Listen:
         except (OSError, UnicodeError) as exc:
             raise StoreError(
                 f"etcd cannot listen on {self.host!r}, which is neither an address nor a known name "
-                f"({getattr(exc, 'strerror', None) or exc}): {_WHAT}; the port is an option of its own"
+                f"({getattr(exc, 'strerror', None) or exc}): {_WHAT}; the port is a separate option"
             ) from exc
         return list(dict.fromkeys((int(family), address) for family, _, _, _, address in found))
 
@@ -114,8 +114,8 @@ class Listen:
 class EmbeddedEtcd:
     """A context manager that runs etcd over ``data_dir``; its log is ``etcd.log`` beside that folder.
 
-    It goes on where an earlier one over the same ``data_dir`` ended. If it dies it is started again at once;
-    clients that wait a second do not notice. It dies with this process.
+    It continues where an earlier one over the same ``data_dir`` ended. If it dies it is started again at
+    once; clients that wait a second do not notice. It dies with this process.
 
     This user's processes on this machine reach it by a Unix socket in ``data_dir``, or in a private temporary
     folder where there can be none. It has no port, unless it is to ``listen`` on one.
@@ -125,7 +125,7 @@ class EmbeddedEtcd:
 
     Raises:
         StoreError: It cannot start.
-        DiskFull: There is no space for its data.
+        DiskFull: No space for its data is left.
         StoreRefused: The etcd program is too old.
     """
 
@@ -188,7 +188,7 @@ class EmbeddedEtcd:
             if self._process is not None and self._process.poll() is None:
                 pause = _AGAIN_SECONDS
                 continue
-            # What is in the way is in its log; clients wait for it, and say so.
+            # The reason is in its log; clients wait for it, and say so.
             with suppress(CerebroError, OSError):
                 self._start(find_etcd())
                 continue
@@ -228,7 +228,7 @@ class EmbeddedEtcd:
             stop(process)
 
     def _tidy(self) -> None:
-        """Remove what is of no use without a server."""
+        """Remove the files that are useless without a server."""
         if self._folder != self.data_dir:
             shutil.rmtree(self._folder, ignore_errors=True)
             return
@@ -242,7 +242,7 @@ class EmbeddedEtcd:
     def _arguments(self) -> list[str]:
         client, peer = f"unix://{_CLIENTS}", f"unix://{_PEERS}"
         urls = [] if self._listen is None else self._listen.urls()
-        # By the token the cluster of each data folder has an id of its own.
+        # By the token the cluster of each data folder has its own id.
         token = uuid.uuid4().hex
         return [
             *("--name", "cerebro", "--data-dir", str(self.data_dir), *_FAST, *_ROOM),
@@ -286,7 +286,7 @@ class EmbeddedEtcd:
             return _disk_full(self.data_dir)
         if any(words in log for words in _DOWNGRADE):
             return StoreError(
-                f"{binary} is older than the etcd that wrote {self.data_dir}, and cannot go on with it: set "
+                f"{binary} is older than the etcd that wrote {self.data_dir}, and cannot continue it: set "
                 f"CEREBRO_ETCD to that one{perhaps_packaged()}"
             )
         return StoreError(
@@ -359,7 +359,7 @@ def folder_for_sockets(beside: Path, name: str) -> Path:
     """``beside``, if it can have a socket ``name``, else a new private folder among the temporary ones.
 
     Paths of sockets may have about a hundred bytes, and some file systems have no sockets. Raises
-    ``StoreError`` if there is no place.
+    ``StoreError`` if no place exists.
     """
     if _can_have(beside, name):
         return beside

@@ -23,7 +23,7 @@ class Stream(Protocol):
     """The open answer to a streaming request."""
 
     def messages(self) -> Iterator[Json]:
-        """What comes, until etcd ends the stream. Raises what ``Endpoint`` raises; ``NoAnswer`` where the
+        """The stream's messages, until etcd ends it. Raises what ``Endpoint`` raises; ``NoAnswer`` where the
         stream is lost or was silent for too long."""
 
     def cut(self) -> None:
@@ -83,7 +83,7 @@ class Endpoint(ABC):
         return self._connection
 
     def _forget(self, connection: Any) -> None:
-        """Begin anew with the next request."""
+        """Reconnect at the next request."""
         if self._connection is connection:
             self._connection = None
         connection.close()
@@ -114,7 +114,7 @@ def revision_of(answer: Json) -> int:
 
 
 def item_from(kv: Json) -> KeyValue:
-    # The gateway leaves out what is empty or zero.
+    # The gateway leaves out empty and zero values.
     return KeyValue(
         key=_key_from(kv),
         value=base64.b64decode(kv.get("value", "")),

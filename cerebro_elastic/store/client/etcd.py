@@ -158,9 +158,9 @@ class _Cancelled(NoAnswer):
 class EtcdWatch(Watch):
     """A ``Watch``: a thread reads the stream, and opens it again at the last revision + 1 when it ends.
 
-    A stream that was silent for half the patience is opened anew, because that is the only way to
-    distinguish a quiet etcd from one that hangs or a network that drops packets. If etcd has what it should
-    have sent, the network loses the larger ones, and the stream counts as not heard.
+    A stream that was silent for half the patience is reopened, because that is the only way to distinguish a
+    quiet etcd from one that hangs or a network that drops packets. If etcd has what it should have sent, the
+    network loses the larger ones, and the stream counts as not heard.
 
     An etcd with another history than before was restored from a backup, or exchanged: ``Rewound``. It is
     known by its revision, as long as that is lower than what was seen, or by its cluster id.
@@ -172,7 +172,7 @@ class EtcdWatch(Watch):
         self._prefix = prefix
         # To etcd, revision 0 means "from now on".
         self._position = max(start, 1)
-        # A caller that asks for what comes next has seen what came before.
+        # A caller that requests the next changes has seen all before.
         self._seen = self._position - 1
         self._cluster_id = ""
         self._opened_at = 0
@@ -229,7 +229,7 @@ class EtcdWatch(Watch):
                 with closing(self._open()) as stream:
                     self._read(stream, opened)
             except (NotSent, NoAnswer) as exc:
-                # Lost, silent, or ended by etcd: the position says what was delivered.
+                # Lost, silent, or ended by etcd: the position says how much was delivered.
                 if self._clock.now() - self._heard > self._cluster.settings.patience:
                     raise self._cluster.unavailable(exc) from exc
             self._stopped.wait(_REOPEN_SECONDS)
@@ -244,8 +244,8 @@ class EtcdWatch(Watch):
         return self._cluster.stream("watch", {"create_request": request}, seconds)
 
     def _read(self, stream: Stream, opened: float) -> None:
-        """Deliver what comes until the stream ends, for whatever reason. It was ``opened`` when its request
-        was sent: a driver may count its silence from then on."""
+        """Deliver changes until the stream ends, for whatever reason. It was ``opened`` when its request was
+        sent: a driver may count its silence from then on."""
         heard, position, patience = True, self._position, self._cluster.settings.patience
         with self._stream_lock:
             self._stream = stream
@@ -323,6 +323,6 @@ class EtcdWatch(Watch):
                 f"compacted at {result['compact_revision']}; range afresh and watch from there"
             )
         # What etcd says of a watch that it does not allow differs from version to version, and may be wrong.
-        # A read of the same keys is refused for the same cause, and logs in anew where that is all.
+        # A read of the same keys is refused for the same cause, and logs in again where that is all.
         self._latest()
         raise _Cancelled(f"the watch was cancelled: {result.get('cancel_reason', 'without a reason')}")

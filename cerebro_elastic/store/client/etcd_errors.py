@@ -26,7 +26,7 @@ _UNSURE = frozenset({1, 2, 4, 10, 13, UNAVAILABLE})
 _LOGIN = "CEREBRO_ETCD_USER and CEREBRO_ETCD_PASSWORD"
 _ADVICE = {
     "authentication failed": f"check {_LOGIN}",
-    "user name is empty": f"it asks for a login: set {_LOGIN}",
+    "user name is empty": f"it requires a login: set {_LOGIN}",
     "authentication is not enabled": f"it has no login: leave out {_LOGIN}",
     "denied": f"let the user of {_LOGIN} read and write the keys of the run",
     "too many operations": "make smaller transactions, or start etcd with a higher --max-txn-ops",
@@ -166,8 +166,8 @@ _NAME_SECONDS, _LEAST_NAME_SECONDS = 5.0, 0.3
 def check_name(host: str) -> None:
     """Raise ``OSError`` unless ``host`` is an address, or a name that is known here in time.
 
-    ``getaddrinfo`` has no limit of its own, and no signal interrupts it. Where no name server answers it
-    takes tens of seconds.
+    ``getaddrinfo`` has no time limit, and no signal interrupts it. Where no name server answers it takes tens
+    of seconds.
     """
     try:
         ipaddress.ip_address(host.partition("%")[0])

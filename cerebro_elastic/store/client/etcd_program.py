@@ -15,8 +15,8 @@ from cerebro_elastic.registry import pip_install
 
 _STOP_SECONDS = 5.0
 
-# A small program of its own instead of a preexec_fn, which may deadlock in a process with threads.
-# The second look at the parent covers its death before prctl took effect.
+# A small program instead of a preexec_fn, which may deadlock in a process with threads. The second look at
+# the parent covers its death before prctl took effect.
 _DIE_WITH_PARENT = """
 import ctypes, os, signal, sys
 if sys.platform == "linux":

@@ -72,7 +72,7 @@ class GatewayEndpoint(Endpoint):
     def call(self, path: str, body: Json, seconds: float, token: str | None) -> dict[str, Any]:
         path = f"/v3/{path}"
         answer = self._json_from(path, self._send(path, body, seconds, token))
-        # What is a stream in gRPC answers with one message, wrapped.
+        # A stream of gRPC answers with one message, wrapped.
         result: dict[str, Any] = answer.get("result", answer)
         return result
 
@@ -266,7 +266,7 @@ class UnixSocketPool(HTTPConnectionPool):  # type: ignore[misc]
 
 
 def from_response(status: int, body: bytes, server: str) -> Problem:
-    """A response with an error status, from etcd or from what stands in front of it."""
+    """A response with an error status, from etcd or from a proxy before it."""
     try:
         answer = json.loads(body)
         # Streams wrap the error once more.

@@ -39,7 +39,7 @@ class LeaseDeadline:
 
 
 class PacketCheck:
-    """Looks in a thread of its own whether the network loses larger packets, as where an MTU is wrong.
+    """Checks in a separate thread whether the network loses larger packets, as where an MTU is wrong.
 
     Renewals of leases are small. They would get through, and nothing for whose sake a lease is kept: no
     commit, no assignment. So this is called before each renewal.
@@ -179,10 +179,10 @@ def lock(
     store: Store, key: str, made: str, waiting: Callable[[], None], seconds: float = _LEASE_SECONDS
 ) -> Iterator[bool]:
     """Hold the lock ``key`` in the block, which makes the key ``made``. The block gets ``False``, and need do
-    nothing, once that is there: whoever holds the lock then, perhaps on a bad network, is not waited for.
+    nothing, once that is there: a holder of the lock, perhaps on a bad network, is then not waited for.
 
     While another process holds the lock, wait; ``waiting`` is called once. The lock of a process that dies is
-    free when its lease of ``seconds`` ends. Each try has a lease of its own: the machine may sleep meanwhile.
+    free when its lease of ``seconds`` ends. Each try has its own lease: the machine may sleep meanwhile.
     """
     announced = False
     while True:

@@ -35,7 +35,7 @@ class RetryingStore:
     and one when it is over.
 
     A transaction whose answer was lost stays ``TxnUnknown``: it is not sent again here. ``keep`` and
-    ``revoke`` are not repeated: a lease has a time of its own.
+    ``revoke`` are not repeated: a lease has its own time.
     """
 
     def __init__(self, store: Store, patience: float, log: EventLog, clock: Clock | None = None) -> None:
@@ -121,7 +121,7 @@ class RetryingStore:
 
 
 class _RetryingWatch(Watch):
-    """A ``Watch`` that goes on from its position when the store answers again."""
+    """A ``Watch`` that continues from its position when the store answers again."""
 
     def __init__(self, store: RetryingStore, prefix: str, start: int) -> None:
         self._store = store

@@ -1,9 +1,9 @@
 """A run's values, signed with the run's key: a process that can write to etcd but has no key cannot make the
 run's nodes believe anything.
 
-A sealed value is the value and, in a line of its own, ``hmac:`` with the signature of it and of its key's
-name, which holds the run's id: it is worth nothing under another key, or in another run. No signature
-can tell what has been deleted, or set back to what was signed there before (docs/how-to/security.md).
+A sealed value is the value and, in a separate line, ``hmac:`` with the signature of it and of its key's name,
+which holds the run's id: it is worth nothing under another key, or in another run. No signature can tell what
+has been deleted, or set back to what was signed there before (docs/how-to/security.md).
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ etcd as well. Two things reveal it:
 - a change that no transaction of ours makes. Ours writes its event together with the keys that such an event
   changes; the end of a lease deletes keys without an event; and few kinds of keys are written alone.
 
-Whoever follows a run and sees such a change ends with an error that names the key: the record cannot be
-believed any more. This is no protection against forged transactions.
+A process that follows the run and sees such a change ends with an error that names the key: the record cannot
+be believed any more. This is no protection against forged transactions.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def _assigned(items: Iterable[KeyValue], keys: Keys) -> tuple[dict[str, Attempt]
 
 
 def _check_whole(keys: Keys, opened: bool, configs: Collection[str], of: Iterable[Visit | Attempt]) -> None:
-    """Raise ``ForeignValue`` if keys are gone without which there could not be the others."""
+    """Raise ``ForeignValue`` if keys are gone that the others imply."""
     gone = [keys.config(name) for name in sorted({each.unit.config for each in of}.difference(configs))]
     gone += [keys.spec] if configs and not opened else []
     if gone:

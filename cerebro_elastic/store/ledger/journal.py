@@ -6,7 +6,7 @@ store's history could not be followed without a gap; behind one, revisions may b
 restored snapshot).
 The lines are a chain: each bears a digest of itself and of all lines before it. A digest that was noted
 elsewhere shows whether any line before it was changed since. The digest is the last key of the line's JSON
-object; it covers the rest of the line, byte for byte. What is behind the last whole line is no part of the
+object; it covers the rest of the line, byte for byte. Anything behind the last whole line is no part of the
 record: a full disk, a kill or a power cut has torn it, and it is cut off before anything else is written.
 """
 
@@ -57,7 +57,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """Where a journal ends. One value, so that an interrupt cannot separate what belongs together."""
+    """Where a journal ends. One value, so that an interrupt cannot separate its parts."""
 
     size: int
     """The bytes up to there."""
@@ -95,12 +95,12 @@ class Journal:
         return RecordHead(self._end.revision, self._end.digest)
 
     def resume(self, read: Event, *, afresh: bool = False) -> int:
-        """Go on in a store whose state was ``read``.
+        """Continue in a store whose state was ``read``.
 
         Args:
             read: The event of that.
             afresh: Whether the store's history cannot be followed from the last line; only the caller knows.
-                Then ``read`` becomes a line, from which the journal goes on.
+                Then ``read`` becomes a line, from which the journal continues.
 
         Returns:
             The revision from which events are to be appended.
@@ -116,7 +116,7 @@ class Journal:
         Raises:
             Rewound: The first events after ``resume`` are not the journal's last: the store has another
                 history.
-            DiskFull: There is no space. The journal is as before.
+            DiskFull: No space is left. The journal is as before.
         """
         if not events or events[0].revision < self.revision:
             return

@@ -82,7 +82,7 @@ class LeaderLedger:
     """The revision at which this leader was elected."""
 
     def write(self, state: State, event: Event) -> int | None:
-        """Let happen what was decided in ``state``; answers as ``transactions.write``."""
+        """Write the decision that was made in ``state``; answers as ``transactions.write``."""
         if isinstance(event, NodeQuarantined):
             return self._quarantine(state, event)
         return write(self.record, Writer.LEADER, state, event, [self._leads])

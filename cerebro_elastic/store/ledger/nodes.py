@@ -1,4 +1,4 @@
-"""What is written to a node's registration: by its agent, its ranks, and an operator that drains it.
+"""Writes to a node's registration: by its agent, its ranks, and an operator that drains it.
 
 Every verb changes the registration that it has read (its guard), under the lease that this has, and is sent
 again when its answer was lost.
@@ -84,7 +84,8 @@ class NodeLedger:
         self._update(name, boot, stalled or NodeRecovered(0, name))
 
     def _update(self, name: str, boot: str | None, event: Event) -> bool:
-        """Let the ``event`` happen to the registration, unless it says so already; whether there is one."""
+        """Let the ``event`` happen to the registration, unless it says so already. Returns whether the
+        registration exists."""
         key = self.record.keys.node(name)
         while (item := self.record.store.get(key)) is not None:
             node = self._registered(item)

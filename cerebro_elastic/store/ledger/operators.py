@@ -69,7 +69,7 @@ class Allowance:
 
 
 def _units(config: Config, plan: Plan) -> int:
-    """How many training units of its own a config has done or, if it is live, will have."""
+    """How many training units a config itself has done or, if it is live, will have."""
     end = plan.epochs * plan.trained if config.status is Status.LIVE else units_done(config, plan)
     return end - units_done(born(config), plan)
 
@@ -89,14 +89,14 @@ class OperatorLedger:
                 return write(record, Writer.OPERATOR, State(), event, [], values=values) is not None
 
     def replace_spec(self, spec: Spec) -> None:
-        """Write the spec of a run that goes on with changed code. No event, for the plan stays."""
+        """Write the spec of a run that continues with changed code. No event, for the plan stays."""
         store, key, value = self.record.store, self.record.keys.spec, value_of(spec)
         while (known := store.get(key)) is not None and known.value != value:
             with suppress(TxnUnknown):
                 store.txn([at_revision(key, known.mod_revision)], [Put(key, value)])
 
     def extend_run(self, before: Spec, after: Spec) -> bool:
-        """Let a run that has ended go on by the spec ``after``, whose last extension says what changes.
+        """Let a run that has ended continue by the spec ``after``, whose last extension says what changes.
 
         Guard: the run has ended, and its spec is ``before``. Event: ``RunExtended``.
 
@@ -124,10 +124,10 @@ class OperatorLedger:
     def measure(self, found: Measurement) -> bool:
         """Note what a config's model has reached on the test set, as the run's next measurement.
 
-        Guard: the run has ended, and not gone on since its state was read. Event: ``ConfigMeasured``.
+        Guard: the run has ended, and was not continued since its state was read. Event: ``ConfigMeasured``.
 
         Returns:
-            ``False`` if the run goes on.
+            ``False`` if the run is live.
         """
         record, keys = self.record, self.record.keys
         while True:
@@ -143,15 +143,15 @@ class OperatorLedger:
                     return True
 
     def release_nodes(self) -> None:
-        """End the quarantine of all nodes: the operator has mended what was wrong. Event: ``NodeReleased``,
-        by the end of each lease."""
+        """End the quarantine of all nodes: the operator has mended the fault. Event: ``NodeReleased``, by the
+        end of each lease."""
         for item in self.record.store.range(self.record.keys.quarantined("")).items:
             self.record.store.revoke(item.lease)
 
     def stop(self, name: str, reason: str) -> Config | None:
         """Stop a config for good: the search will not resume it.
 
-        Guard: the run goes on, and the config is at the revision that was read. Event: ``ConfigEnded``.
+        Guard: the run is live, and the config is at the revision that was read. Event: ``ConfigEnded``.
 
         Returns:
             The config as it is then; one that has ended otherwise stays as it is. ``None`` if the run has no
@@ -160,9 +160,8 @@ class OperatorLedger:
         return self._change(name, ConfigEnded(0, name, Status.STOPPED, reason, by_hand=True))
 
     def resume(self, name: str, reason: str) -> Config | None:
-        """Let a stopped config go on to its end: the search will not stop it. Or have a failed one tried
-        again: the search goes on with it as before. Guard and answer are ``stop``'s. Event:
-        ``ConfigResumed``."""
+        """Let a stopped config continue to its end: the search will not stop it. Or have a failed one tried
+        again: the search treats it as before. Guard and answer are ``stop``'s. Event: ``ConfigResumed``."""
         return self._change(name, ConfigResumed(0, name, reason, by_hand=True))
 
     def clone(
@@ -177,12 +176,12 @@ class OperatorLedger:
         """Add a config with the hyper-parameters of the config ``name``, changed by ``hparams``; with several
         trainings, if that has several.
 
-        Guard: the run goes on, and each parent is at the revision that was read. Event: ``ConfigCreated``.
+        Guard: the run is live, and each parent is at the revision that was read. Event: ``ConfigCreated``.
 
         Args:
             name: The config, as a person sees it. It is the parent, or each of its trainings is one.
             hparams: The hyper-parameters that differ.
-            start: Where the clone goes on, given a parent as it stands: the parent itself, the parent as it
+            start: Where the clone continues, given the present parent: the parent itself, the parent as it
                 was at another checkpoint that is kept, or ``None`` for the beginning.
             reason: Why, for people.
             allowance: Of the agent that adds it, if one does.
@@ -241,7 +240,7 @@ class OperatorLedger:
                 continue
 
     def _ask(self, seen: State, event: Event) -> int | None:
-        """As long as the run goes on. The key ``control`` lets the leader, who ends the run, see the
+        """As long as the run is live. The key ``control`` lets the leader, who ends the run, see the
         request."""
         record, keys = self.record, self.record.keys
         run_goes_on = absent(keys.outcome)

@@ -41,7 +41,7 @@ class Record:
         key: The key with which the run's values are signed; ``None`` if they are not, or to read them
             unchecked.
         unreadable: Called with the error where a key that is read alone holds a foreign value. Unless it
-            raises, the reader goes on as if there was no such key.
+        raises, the reader continues as if no such key existed.
     """
 
     def __init__(
@@ -80,13 +80,13 @@ class Record:
             )
         if not signed and not trusted:
             raise RunError(
-                f"run {run!r} is not signed, and everybody who reaches its etcd may have written it: nodes "
+                f"run {run!r} is not signed, and anyone who reaches its etcd may have written it: nodes "
                 f"would run their code. Open it with a key (`cerebro run` makes one; {VARIABLE}), or use an "
                 "etcd with login and TLS"
             )
 
     def spec(self) -> Spec | None:
-        """The run's spec, ``None`` if there is none. Raises ``RunError`` if it is not signed with our key."""
+        """The run's spec, ``None`` if it has none. Raises ``RunError`` if it is not signed with our key."""
         item = self.store.get(self.keys.spec)
         if item is not None and unsigned(item):
             self.check_signed(trusted=True)
@@ -114,7 +114,7 @@ class Record:
         return self.store.range(self.keys.event).revision
 
     def revision(self) -> int:
-        """The revision of the last transaction; 0 if there was none."""
+        """The revision of the last transaction; 0 before the first."""
         item = self.store.get(self.keys.event)
         return item.mod_revision if item else 0
 

@@ -3,8 +3,8 @@ disk.
 
 Attempts, nodes and leaders were of the etcd that is lost: nothing of them is written, so what was underway is
 trained again. The new etcd begins behind all revisions that the old one can have had, and has forgotten what
-came before. So an attempt of the old one finds no key under its token, its checkpoints have names of their
-own, and every process that had followed the old one reads the state afresh.
+came before. So an attempt of the old one finds no key under its token, its checkpoints have other names, and
+every process that had followed the old one reads the state afresh.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def restore(
         written = [*_held(state, record.keys), *_reported(history, record.keys)]
         batches = [written[at : at + _AT_ONCE] for at in range(0, len(written), _AT_ONCE)]
         list(pool.map(lambda batch: record.store.txn([], batch), batches))
-    # The spec comes last: without it there is no run.
+    # The spec comes last: without it no run exists.
     done = record.store.txn([absent(record.keys.spec)], [Put(record.keys.spec, spec)])
     store.txn([], [Delete(_COUNTED)])
     store.compact(done.revision)

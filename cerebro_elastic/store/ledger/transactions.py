@@ -25,7 +25,7 @@ T = TypeVar("T")
 LONGEST = 16_000
 """The most letters of an explanation in the record."""
 _BEGINNING, _END = 12_000, 3_800
-"""What is left of a longer one. The lines of the user's files are at its end."""
+"""The part that is kept of a longer one. The lines of the user's files are at its end."""
 _EXPLAINING = {"story", "reason", "why", "refusal", "place"}
 """The fields of events, and of their parts, that explain something to people."""
 

@@ -56,7 +56,7 @@ def fault_of(
         return StorageFault.REFUSED
     if isinstance(status := getattr(error, "status", None), int):  # an answer over HTTP (aiohttp)
         return _fault_by_status(status)
-    # Every backend has exceptions of its own for a network that fails.
+    # Every backend has its own exceptions for a network that fails.
     return None if isinstance(error, _MISTAKES) else StorageFault.PASSING
 
 

@@ -1,4 +1,4 @@
-"""What lies in folders, and which files a pattern stands for."""
+"""The files in folders, and those that a pattern stands for."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def _under(path: str, old: str, new: str) -> str:
-    """The ``path`` in ``new`` instead of ``old``; "" if it is not there, or not of what was moved."""
+    """The ``path`` in ``new`` instead of ``old``; "" if it is missing, or was not moved."""
     if path != old and not path.startswith(f"{old}/"):
         return ""
     rest = path.removeprefix(old)

@@ -1,4 +1,4 @@
-"""What is done with files: each operation meets the faults of its storage in the same way.
+"""Operations on files: each meets the faults of its storage in the same way.
 
 Operations raise ``StorageError`` or ``DiskFull`` for a fault of the storage, and Python's own exceptions for
 facts about a file (``FileNotFoundError``, ...; see ``place``).
@@ -73,7 +73,7 @@ def read_into(place: Place, targets: Iterable[memoryview], hashing: Hashing = Sh
     """Fill ``targets`` from the file, front to back; returns what the whole file holds."""
     with faults_raised(place), _open_in_order(place) as file:
         filled = fill(targets, file, hashing)
-    # If it is cut short, what was read already is of no use.
+    # If it is cut short, its first part is of no use.
     return content(place, hashing) if filled is None else filled
 
 
@@ -111,9 +111,9 @@ def _write_s3(place: Place, data: Iterable[Chunk], hashing: Hashing) -> Content:
 
 
 def create(place: Place, data: bytes) -> bool:
-    """Write a small file unless there is one of its name. Returns whether this process has written it. Of
-    several that write it at one moment exactly one has, where the storage can do that: local disks and
-    network mounts can, S3 can, and what neither knows ``If-None-Match`` nor has links may let all of them."""
+    """Write a small file unless its name exists. Returns whether this process has written it. Of several that
+    write it at one moment exactly one has, where the storage can do that: local disks and network mounts can,
+    S3 can, and what neither knows ``If-None-Match`` nor has links may let all of them."""
     if not place.local:
         return bool(attempt(place, lambda fs: _create(fs, place.path, data)))
     make_folder(os.path.dirname(place.path))
@@ -149,7 +149,7 @@ def _create(fs: FileSystem, path: str, data: bytes) -> bool:
 
 def copy(source: Place, target: Place) -> None:
     """Have the file ``source``, which never changes, as ``target``, too: by a link where both are on one
-    local disk. It replaces what is there."""
+    local disk. It replaces a present file."""
     if source.local and target.local:
         with suppress(OSError), replacing(target.path) as temporary:
             os.link(source.path, temporary)
@@ -180,7 +180,7 @@ def write_text(path: Path, text: str) -> None:
 def append(path: Path, data: bytes, at: int) -> int:
     """Write ``data`` behind the first ``at`` bytes of a local file; returns where it ends then.
 
-    All or nothing: what stood there was torn, and is cut off. So is what a full disk lets through.
+    All or nothing: a torn rest is cut off. So is the part that a full disk lets through.
     """
     with faults_raised(path):
         file = as_its_folder(str(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
@@ -252,7 +252,7 @@ def _clock_of(folder: Path) -> float:
 
 @cache
 def _this_machine() -> str:
-    """Names the kernel that grants locks, until it is started anew."""
+    """Names the kernel that grants locks, until it restarts."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
     except OSError:
@@ -373,7 +373,7 @@ def _copy(place: Place) -> Any:
 
 
 def _open_in_order(place: Place) -> io.RawIOBase:
-    """The file, to be read front to back. What comes next of a remote file is on its way meanwhile."""
+    """The file, to be read front to back. The next part of a remote file is fetched meanwhile."""
     return open_read(place) if place.local else _Yielded(_requested_ahead(place))
 
 
@@ -422,7 +422,7 @@ class _Yielded(io.RawIOBase):
 
 
 class _Requests(io.RawIOBase):
-    """A remote file whose every read is a request of its own, so that it can be repeated."""
+    """A remote file whose every read is a separate request, so that it can be repeated."""
 
     def __init__(self, place: Place) -> None:
         self._place = place

@@ -8,8 +8,8 @@ A *fact* about a file (it is missing, it exists already, its name is impossible)
 Python exception that it is, and the caller says what it means. A *fault* is the storage's and has nothing to
 do with the file: it becomes ``StorageError`` or ``DiskFull`` here, once for all callers.
 
-No message shows a secret: what is in a URL before ``@`` and behind ``?`` (presigned URLs) is left out, and
-a foreign exception that shows one is not given as the cause.
+No message shows a secret: parts of a URL before ``@`` and behind ``?`` (presigned URLs) are left out, and a
+foreign exception that shows one is not given as the cause.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def _difference(seconds: float) -> str:
 def translated(kind: type[CerebroError], doing: str) -> Iterator[None]:
     """Raise an exception that is no ``CerebroError`` as ``kind``, a full disk as ``DiskFull``.
 
-    Every format has exceptions of its own, hence ``Exception``: keep the block small.
+    Every format has its own exceptions, hence ``Exception``: keep the block small.
     """
     try:
         yield

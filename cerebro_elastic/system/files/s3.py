@@ -46,7 +46,7 @@ _backoff = botocore.retries.standard.ExponentialBackoff.__init__
 _backoff.__defaults__ = tuple(chance.random if it is random.random else it for it in _backoff.__defaults__)
 
 _SENT_MILLISECONDS = 10_000
-"""How long what is sent may stay without the server's receipt; aiohttp limits the wait for an answer only."""
+"""How long sent bytes may stay without the server's receipt; aiohttp limits the wait for an answer only."""
 
 
 def _socket(address: AddrInfoType) -> socket.socket:
@@ -149,7 +149,7 @@ _GROWS = 1000
 
 @dataclass(slots=True)
 class Upload:
-    """An upload that goes on from the part at which it was cut off.
+    """An upload that continues from the part at which it was cut off.
 
     The object is visible when a call has returned. A call that failed may be repeated: parts that the server
     has, and that are the same still, are not sent again.
@@ -170,8 +170,8 @@ class Upload:
         except Exception as exc:
             if self._id is None or not _unknown_upload(exc):
                 raise
-        # Completed by a request whose answer was lost, or cleared away by the server: what is right in both
-        # cases is to begin anew.
+        # Completed by a request whose answer was lost, or cleared away by the server: in both cases it starts
+        # again.
         self._id, self._sent = None, {}
         return self._upload(fs)
 
@@ -228,7 +228,7 @@ class Upload:
 
 
 def create(fs: Any, path: str, data: bytes) -> bool:
-    """Write an object unless there is one of its name; returns whether it was written."""
+    """Write an object unless its name exists; returns whether it was written."""
     bucket, key, _ = fs.split_path(path)
     put = partial(fs.call_s3, "put_object", Bucket=bucket, Key=key, Body=data)
     try:

@@ -16,17 +16,17 @@ of a second server, which has not imported it (``runs/start/imports.py``).
 Four processes take part:
 
 - The *server* (``server.py``) has one thread and only imports and forks.
-- A *keeper* (``keeper.py``) is forked for each process that is asked for. It forks that process, passes
-  signals on to it, reports how it ended, and kills what it leaves behind.
-- The *child* is the process that was asked for: a Python module, run as ``python -m`` runs it.
+- A *keeper* (``keeper.py``) is forked for each requested process. It forks that process, passes signals on to
+  it, reports how it ended, and kills what it leaves behind.
+- The *child* is the requested process: a Python module, run as ``python -m`` runs it.
 - The *client* (``client.py``) holds a connection to the keeper. When the client ends, in whatever way, the
   keeper kills the child and all that descends from it.
 
 ``multiprocessing`` starts its processes so, too, where it is given a ``ForkServerContext`` (``context.py``):
 those that make batches.
 
-torchrun starts ranks by a command. That command then stands in for the child (``client.stand_in``): it asks
-for a fork of itself, passes signals on, and ends as the fork ends.
+torchrun starts ranks by a command. That command then stands in for the child (``client.stand_in``): it
+requests a fork of itself, passes signals on, and ends as the fork ends.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from cerebro_elastic.system.process import PYTHON, Scratch
 STAND_IN = "CEREBRO_STAND_IN"
 """The environment variable with which a fork knows the process that stands in for it."""
 _FIT_TO_BE_FORKED = {"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-"""The environment in which imports start no threads, and ask for GPUs without CUDA, unless the user's says
+"""The environment in which imports start no threads, and look for GPUs without CUDA, unless the user's says
 otherwise."""
 _PAUSE = 0.01
 
@@ -117,7 +117,7 @@ class ForkServer:
         self._folder.close()
 
     def _leave(self, path: str) -> None:
-        """Have the server that stays import what this one has; start it where there is none."""
+        """Have the server that stays import what this one has; start it if none runs."""
         modules = standing.listed(self._path)
         if not modules:
             return
@@ -183,7 +183,7 @@ class ForkedProcess:
 
 
 class _SessionLeader(subprocess.Popen[bytes]):
-    """A process in a session of its own, which is killed with its children."""
+    """A process in its own session, which is killed with its children."""
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -212,8 +212,7 @@ def start(
     grace_seconds: float = 0.0,
     socket: str = SOCKET,
 ) -> Process:
-    """Start a command in a session of its own. ``python -P -m ...`` is a fork of the server that
-    ``env`` names.
+    """Start a command in its own session. ``python -P -m ...`` is a fork of the server that ``env`` names.
 
     Args:
         command: The program and its arguments.

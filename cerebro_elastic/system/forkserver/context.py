@@ -1,7 +1,7 @@
 """``multiprocessing`` with the fork server: its processes are forks that have imported torch already.
 
-Modelled on ``multiprocessing.popen_forkserver``. What is pickled, and how it is unpickled, is that of
-``spawn``. Open files travel over a socket, which is at first the process's standard input.
+Modelled on ``multiprocessing.popen_forkserver``. Pickling and unpickling are those of ``spawn``. Open files
+travel over a socket, which is at first the process's standard input.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _inherited: list[int] = []
 class ForkServerContext(SpawnContext):
     """The context whose processes are forks of the server of which this process is one, and end with it.
 
-    Where there is none they are spawned.
+    Without one they are spawned.
     """
 
     class Process(SpawnProcess):
@@ -40,7 +40,7 @@ class ForkServerContext(SpawnContext):
 
 
 class _Started:
-    """The process, as ``multiprocessing`` asks for it (``popen_fork.Popen``)."""
+    """The process, by the interface of ``multiprocessing`` (``popen_fork.Popen``)."""
 
     method = "spawn"
 

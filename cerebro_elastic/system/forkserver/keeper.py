@@ -1,5 +1,5 @@
 """The keeper of one forked process: passes signals on to it, reports its end, leaves nothing of it behind.
-And how the fork becomes the process that was asked for: as if ``python -m MODULE`` had started it."""
+And how the fork becomes the requested process: as if ``python -m MODULE`` had started it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ the client it is the same process."""
 
 
 def keep(connection: socket.socket, request: Request, descriptors: Sequence[int]) -> bool:
-    """Fork the process that is asked for, and keep it until it ends. The keeper itself does not return.
+    """Fork the requested process, and keep it until it ends. The keeper itself does not return.
 
     The client gets ``{"pid": ...}``, then ``{"status": ...}`` (of ``os.waitpid``). It sends
     ``{"signal": ...}``. When it closes the connection, the child is killed.

@@ -32,7 +32,7 @@ class Request:
     cwd: str
     """The working directory."""
     grace_seconds: float = 0.0
-    """How long it may go on, after SIGTERM, when whoever asked for it has ended."""
+    """How long it may continue, after SIGTERM, when its client has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def receive(connection: socket.socket) -> dict[str, Any] | None:
 
 
 def send_request(connection: socket.socket, request: Request | Imports, descriptors: Sequence[int]) -> None:
-    """Ask for a fork, or for imports, with these files as standard input, output and error."""
+    """Request a fork, or imports, with these files as standard input, output and error."""
     send(connection, {"kind": type(request).__name__, **asdict(request)}, descriptors)
 
 

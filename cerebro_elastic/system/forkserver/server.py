@@ -106,7 +106,7 @@ def _load(modules: Sequence[str], root: str = "") -> str | None:
 
 
 def _print_to(files: Sequence[int]) -> None:
-    """Print to the second and third file from now on, and print there what was printed so far."""
+    """Print to the second and third file from now on, and print there all output so far."""
     if stat.S_ISREG(os.fstat(2).st_mode):
         with open("/proc/self/fd/2", "rb") as printed, open(files[2], "ab", closefd=False) as log:
             shutil.copyfileobj(printed, log)

@@ -1,8 +1,8 @@
 """A fork server that stays when a command has ended, so that the next one finds its libraries imported.
 
 It has imported what the last command had, but for the user's files, which each command imports itself: a
-command's own fork server is a fork of it. It serves one user, environment and working directory. It ends when
-nobody has asked for ``SECONDS``, and when a file that it has imported has changed.
+command's own fork server is a fork of it. It serves one user, environment and working directory. It ends
+after ``SECONDS`` without a request, and when a file that it has imported has changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cerebro_elastic.system.process import PYTHON, children
 STAYS = "stay"
 """The value of ``$CEREBRO_FORKSERVER`` with which servers stay."""
 SECONDS = 600.0
-"""For how long one stays when nobody asks."""
+"""For how long one stays without a request."""
 TITLE = "cerebro: libraries for the next command"
 _TICK = 10_000_000
 """Nanoseconds by which the clock of files may be behind."""

@@ -46,8 +46,8 @@ def set_patience_of_the_group(patience: timedelta) -> None:
 
 
 def forget_failed_groups() -> None:
-    """Begin to count groups anew. Torch names them by a count, and counts what fails: for ever after, this
-    rank and its peers would wait for each other under different names."""
+    """Restart the count of groups. Torch names them by a count, and counts failed ones, too: this rank and
+    its peers would then wait for each other under different names."""
     c10d._world.group_count = 0
 
 

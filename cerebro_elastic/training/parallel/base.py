@@ -1,8 +1,8 @@
 """Parallelism: how a unit uses the ranks that it has.
 
-A parallelism is found by name (``make_parallelism``; entry-point group ``cerebro.parallel``) and made
-anew for each unit, from the options that a recipe gives it. If the unit has several ranks, each of
-them makes its own, inside ``group.formed``, and every rank calls every method in the same order.
+A parallelism is found by name (``make_parallelism``; entry-point group ``cerebro.parallel``) and made for
+each unit, from the recipe's options. If the unit has several ranks, each of them makes its own, inside
+``group.formed``, and every rank calls every method in the same order.
 
 What goes in and comes out is *neutral*: full tensors on the CPU by the names of the model's
 parameters, so that the next unit may have another parallelism or another number of ranks.
@@ -41,8 +41,8 @@ class Parts:
 class Portion:
     """A rank's part of a global batch: the rows ``start <= row < stop``, and its weight in the mean.
 
-    A batch with fewer rows than there are ranks leaves some without: they get row 0 with ``share`` 0, since
-    every rank has to take part in every step.
+    A batch with fewer rows than ranks leaves some without: they get row 0 with ``share`` 0, since every rank
+    has to take part in every step.
     """
 
     start: int
@@ -88,7 +88,7 @@ class Parallelism(Protocol):
         """This rank's part of a global batch of ``rows`` rows (at least one)."""
 
     def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
-        """The parts, spread over the ranks' devices; a scheduler goes on working on its optimizer.
+        """The parts, spread over the ranks' devices; a scheduler keeps its optimizer.
 
         ``loaded`` says that a state will be loaded before anything else is done: the initial values of
         parameters, which would be overwritten, are then not computed.
@@ -97,7 +97,8 @@ class Parallelism(Protocol):
     def load(
         self, parts: Parts, model: Mapping[str, Any] | None, optimizer: Mapping[str, Any] | None
     ) -> None:
-        """Take the neutral state that ``export`` gave. It is given away: training may go on in its tensors.
+        """Take the neutral state that ``export`` gave. It is given away: training may continue in its
+        tensors.
 
         Each rank may hold the state, or only rank 0, the others giving ``None``; it is sent only in the
         latter case. Raises ``CheckpointError`` if the optimizer's groups are others.
@@ -125,8 +126,8 @@ class Parallelism(Protocol):
 
 @runtime_checkable
 class Stepwise(Parallelism, Protocol):
-    """A parallelism whose ``step`` can be taken by halves, for tasks with a training loop of their own: these
-    call ``parts.model`` as they please, and weigh the loss by the portion's ``share``."""
+    """A parallelism whose ``step`` can be taken by halves, for tasks with their own training loop: these call
+    ``parts.model`` as they please, and weigh the loss by the portion's ``share``."""
 
     accumulates: bool
     """Whether ``backward`` may be called several times before ``update``, the gradients adding up."""
@@ -143,8 +144,8 @@ class Sharding(Protocol):
     """A parallelism that can hand over its shards as they are, without gathering them.
 
     They are cut by rows, as ``torch.chunk`` cuts them. So rank ``i`` of the next unit of as many ranks may
-    load what rank ``i`` exported; and who wants all of a tensor puts the shards together (``checkpoint``).
-    Its ``load`` takes a rank's rows wherever it takes a full tensor.
+    load what rank ``i`` exported; and the whole tensor is its shards together (``checkpoint``). Its ``load``
+    takes a rank's rows wherever it takes a full tensor.
     """
 
     def export_shards(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -192,7 +193,7 @@ _PROBE = 8
 
 
 def check_room(parts: Parts, parallelism: Parallelism, ranks: int, device: torch.device, room: int) -> None:
-    """Raise ``TaskError`` if a rank has not ``room`` enough, in bytes, for its part of ``parts``.
+    """Raise ``TaskError`` if a rank lacks ``room``, in bytes, for its part of ``parts``.
 
     It holds parameters, a gradient for each that is trained, and the optimizer's slots: for Adam in float32
     the 16 bytes a parameter of the ZeRO paper (Rajbhandari et al. 2020, section 3.1, less the copy that mixed

@@ -65,7 +65,7 @@ def _torch() -> tuple[ModuleType, ModuleType]:
 
 
 def ranks() -> tuple[int, int]:
-    """This rank and the number of ranks of the group; (0, 1) if there is none."""
+    """This rank and the number of ranks of the group; (0, 1) without one."""
     dist = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_initialized():
         return 0, 1

@@ -166,7 +166,7 @@ class _NoInitialValues(TorchFunctionMode):
             if getattr(func, "__module__", None) == "torch.nn.init" or func is Tensor.uniform_:
                 return tensor
             if func is Tensor.normal_:
-                # ``trunc_normal_`` looks at what it got, and draws again what is out of range.
+                # ``trunc_normal_`` reads its draws, and repeats those out of range.
                 return tensor.zero_()
         return func(*args, **kwargs)
 
@@ -207,10 +207,10 @@ def untrained(
     model: nn.Module, values: Mapping[str, Any] | None, known: Container[str], prefix: str
 ) -> dict[str, Still]:
     """The tensors of a whole model that get no gradient, as they are in the state ``values`` from which it
-    goes on, or else in the model itself, by their names behind ``prefix``.
+    continues, or else in the model itself, by their names behind ``prefix``.
 
-    Left out are those that are ``known``. There are none if they are small, or if the model makes its state
-    in its own way. Rank 0 alone gets an answer: it saves what is whole.
+    Left out are those that are ``known``. None are returned if they are small, or if the model makes its
+    state in its own way. Rank 0 alone gets an answer: it saves whole tensors.
     """
     if type(model).state_dict is not nn.Module.state_dict or ranks()[0]:
         return {}
@@ -239,7 +239,7 @@ def _memory(tensor: Tensor) -> int:
 
 
 def load_values(model: nn.Module, state: Mapping[str, Any], *, strict: bool = True) -> None:
-    """``model.load_state_dict``, for sparse tensors, too; what is lazy in ``model`` need not be in ``state``.
+    """``model.load_state_dict``, for sparse tensors, too; lazy tensors of ``model`` need not be in ``state``.
     Raises ``CheckpointError`` if it does not fit."""
     for name, value in state.items():
         if isinstance(value, Tensor) and value.layout is not torch.strided:

@@ -53,7 +53,7 @@ _WAIT_SECONDS = 1.0
 _INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 _SIGNS = ("gloo", "connection closed", "connection reset", "connection refused", "broken pipe")
-"""What the messages of collectives say that failed because of a peer: gloo has no error class of its own."""
+"""Parts of the messages of collectives that failed because of a peer: gloo has no error class."""
 
 _ended: list[Any] = []
 """Groups that are over. The last owner of a group waits for its threads, which may be waiting for the
@@ -70,7 +70,7 @@ def _nothing() -> None:
 
 
 def listen(host: str, *, timeout: float = FORM_SECONDS) -> TCPStore:
-    """Rank 0's end of the meeting place, for those who know this machine as ``host``: on a free port
+    """Rank 0's end of the meeting place, for ranks that know this machine as ``host``: on a free port
     (``store.port``) of ``store.host``."""
     with _clear(f"{host} cannot be listened at"):
         try:
@@ -160,8 +160,8 @@ def warm() -> None:
 
 
 def settle() -> None:
-    """What is imported by now stays for good: ``sweep`` need not look through it, which would take tenths of
-    a second each time. In a unit this waits until it is swept, or what is the unit's would stay, too."""
+    """Modules imported by now stay for good: ``sweep`` need not look through them, which would take tenths of
+    a second each time. In a unit this waits until it is swept, or the unit's objects would stay, too."""
     global _unsettled
     _unsettled = True
     if not dist.is_initialized():

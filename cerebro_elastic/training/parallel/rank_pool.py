@@ -1,7 +1,7 @@
 """Rank processes on this machine that live for many units, without a run: replays, tests and measurements.
 
 with Ranks(2) as ranks:
-    ranks.together(work, 1, members=[0, 1])     # work(1) in each, in a group of their own
+    ranks.together(work, 1, members=[0, 1])     # work(1) in each, in their own group
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Ranks:
             raise RankFailed(f"process {rank} died") from exc
 
     def answer(self, rank: int) -> Any:
-        """What the process made of what it was asked. Raises ``RankFailed``."""
+        """The result of the process's call. Raises ``RankFailed``."""
         if not self._pipes[rank].poll(self._seconds):
             # faulthandler's; a late answer would be taken for that to the next question.
             os.kill(self.pid(rank), signal.SIGABRT)

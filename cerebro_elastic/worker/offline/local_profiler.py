@@ -168,7 +168,7 @@ def _cost(runner: UnitRunner, config: Config, unit: Unit, strategy: Strategy, sc
     profiled = profile(runner, _job(runner, config, unit, strategy), clock, meter, limit, STEADY_SECONDS)
     if reason := over_limit(profiled.peak_bytes, limit):
         return StrategyCost(config.id, strategy, refusal=reason)
-    # The first unit has paid for what is done once.
+    # The first unit has paid for work that is done once.
     job = replace(_job(runner, config, unit, strategy), stop=lambda _done: True)
     began = clock.now()
     with suppress(Stopped):
@@ -223,6 +223,6 @@ def _with_hop(cost: StrategyCost, result: UnitResult, scratch: str) -> StrategyC
 
 
 def _job(runner: UnitRunner, config: Config, unit: Unit, strategy: Strategy) -> UnitJob:
-    """A job of its own, for a state is given away with its job."""
+    """A separate job, as a job gives its state away."""
     state = checkpoint.load(config.head) if config.head else None
     return runner.job(config, unit, state, strategy=strategy)

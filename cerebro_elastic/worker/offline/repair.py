@@ -3,7 +3,7 @@
 A visit's result is a function of its input, and retention keeps a config's last checkpoint and the one before
 it. If the input is damaged, too, its own visit is replayed first, and so on, back to the config's beginning
 if necessary. Each restored state must have the recorded digest (purity), so that the history does not change;
-the log gets a warning. The next commit collects what was only needed on the way.
+the log gets a warning. The next commit collects the states needed only on the way.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def _replay(
     except DamagedData:
         if needs_group(visit.strategy):  # the other ranks would not do it again
             raise
-        result = perform()  # with data that are checked anew
+        result = perform()  # with data that are checked again
     if visit.unit.phase is Phase.EVALUATE and head is not None:
         output = head
     else:

@@ -256,7 +256,7 @@ class CheckedStateBackend(RendezvousBackend):
 
 
 def checked_state(state: bytes) -> bytes:
-    """Check each part of a pickled state, and pickle it anew from its parts.
+    """Check each part of a pickled state, and pickle it again from its parts.
 
     Raises:
         Exception: It is no state: ``ValueError``, or what the unpickler raises.

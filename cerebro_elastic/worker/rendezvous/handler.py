@@ -2,8 +2,8 @@
 
 ``torchrun --rdzv-backend=cerebro --rdzv-endpoint=HOST:PORT --rdzv-id=RUN -m cerebro_elastic.worker``
 
-Every node has a worker group of its own (group rank 0 of 1), so that a join or a loss restarts nothing
-elsewhere. The rendezvous registers the node under a lease, and passes run, node and store to its ranks by the
+Every node has its own worker group (group rank 0 of 1), so that a join or a loss restarts nothing elsewhere.
+The rendezvous registers the node under a lease, and passes run, node and store to its ranks by the
 environment.
 """
 
@@ -156,7 +156,7 @@ class NodeRendezvous(RendezvousHandler):
             self._ranks.begin()
             return
         store = EtcdStore(self._settings)
-        # Registration has patience of its own: it must be possible to close it meanwhile.
+        # Registration has its own patience: it must be possible to close it meanwhile.
         self._check_run(self._record(RetryingStore(store, self._patience, self._log)))
         kind = kind_here()
         devices = tuple(f"{kind}:{i}" for i in range(count_here())) or (CPU,)

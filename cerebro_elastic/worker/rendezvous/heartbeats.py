@@ -46,7 +46,7 @@ _REPORT_SECONDS = 10.0
 """The seconds without a heartbeat after which the stall is reported, and the node gets no more units."""
 _LOOK_SECONDS = 5.0
 """If the last look is longer ago, the agent itself has stood still. Its ranks may have stood still with it,
-and get time to go on."""
+and get time to continue."""
 _END_SECONDS = 30.0
 """An agent that has not restarted its killed ranks within this time cannot: they do not die, or it stands
 still itself."""
@@ -56,7 +56,7 @@ _STATES = {
     "T": "it is stopped (SIGSTOP)",
     "t": "it is stopped by a debugger",
     "D": "it waits in the kernel, for a driver or a disk",
-    "Z": "it has died, and its agent does not start it anew",
+    "Z": "it has died, and its agent does not restart it",
 }
 
 
@@ -115,7 +115,7 @@ class _Rank:
     line: str = ""
     """Its last heartbeat; empty before the first."""
     silent_seconds: float = 0.0
-    """For how long there was no new heartbeat."""
+    """The seconds without a new heartbeat."""
     left: bool = False
     """Whether it has ended normally."""
 

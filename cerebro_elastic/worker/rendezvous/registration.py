@@ -29,7 +29,7 @@ _PASSING = (StoreUnavailable, LeaseLost, TxnUnknown)
 class Registration:
     """Registers a node under a lease, and keeps the lease.
 
-    When the lease has ended the node is registered anew: an agent that was cut off comes back as a new
+    When the lease has ended the node is registered again: an agent that was cut off comes back as a new
     registration, and the commits of its rank are refused. A store out of reach does not end the lease. A
     network that loses the larger packets counts as a cut.
 
@@ -40,7 +40,7 @@ class Registration:
         ttl: Seconds that the lease lasts without renewal.
         patience: Seconds to wait for a store out of reach before the first registration.
         clock: Real time by default.
-        unable: Takes the error if another node of the same name appears later; called in a thread of its own.
+        unable: Takes the error if another node of the same name appears later; called in a separate thread.
 
     Raises:
         NameTaken: Another node of the same name stays alive.
@@ -78,10 +78,10 @@ class Registration:
         self._thread.start()
 
     def renew(self, failure: RankFailure, patience: float) -> None:
-        """The ranks died and will be restarted: fail their attempt, and register anew.
+        """The ranks died and will be restarted: fail their attempt, and register again.
 
-        A unit that was saved in the background is lost with the registration, without a failure of its own:
-        the unit in training gets the failure, unless the failure names the other one.
+        A unit that was saved in the background is lost with the registration, but does not fail: the unit in
+        training gets the failure, unless the failure names the other one.
 
         Args:
             patience: Seconds to try while the store is out of reach; then its error is raised.
@@ -192,7 +192,7 @@ class Registration:
         wait = self._keep(self._lease)
         if (stall is None) != (self._stall is None):
             NodeLedger(self._record).report_stall(self.node.name, self.node.boot, stall)
-            self._log.warning("stalled" if stall else "goes on", **({"why": stall.why} if stall else {}))
+            self._log.warning("stalled" if stall else "continues", **({"why": stall.why} if stall else {}))
             self._stall = stall
         return wait
 
@@ -218,7 +218,7 @@ class Registration:
                     self._log.warning("registration lost", registration=self.node.registration)
                     with suppress(StoreError):
                         self._record.store.revoke(lease)
-                    self._register(starting=False)  # its ranks go on
+                    self._register(starting=False)  # its ranks continue
         if self._away:
             self._log.info("store in reach again")
         self._away = False

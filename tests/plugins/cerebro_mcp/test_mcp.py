@@ -169,7 +169,7 @@ def test_all_of_a_large_space_is_read_in_pages_and_leaves_room_for_the_configs(
         added, one = agent(
             run, ("add", {"hparams": values, "reason": "a hunch"}), ("config", {"config": "c0002"})
         )
-    assert none == "there is no more: the run has 2 configs"
+    assert none == "this is all: the run has 2 configs"
     assert all(f'"{name}"' in one.replace("\n", "") for name in space), (added, one)
     assert all(name in seen for name in (*space, "value_199"))
 
@@ -192,7 +192,7 @@ def test_a_config_of_several_trainings_is_one_of_the_budget_and_is_added_whole_o
 
 
 NONSENSE = [
-    (("addd", {}), "there is no tool 'addd'; did you mean 'add'?"),
+    (("addd", {}), "no tool 'addd' exists; did you mean 'add'?"),
     (("leaderboard", {"start": 0}), "leaderboard, argument start: Input should be greater"),
     (("config", {"config": "c9"}), "has no config 'c9'"),
     (("config", {"config": "c" * 10**5}), "config, argument config: String should have at most 80"),

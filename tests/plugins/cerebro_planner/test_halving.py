@@ -120,7 +120,7 @@ def test_schedules_are_valid(configs: int, nodes: int, rule: str, factor: int, s
         (Rungs([1, 2], [1.0, float("nan")]), "without NaN"),
         (Rungs([1, 2], ["a", "b"]), "losses is not an array of numbers"),
         (Rungs([1, 2], [1.0, 2.0], 1), "reduction_factor is 1"),
-        (Rungs([1, 2], [1.0, 2.0], rule="sync"), "there is no rule 'sync'"),
+        (Rungs([1, 2], [1.0, 2.0], rule="sync"), "no rule 'sync' exists"),
     ],
 )
 def test_bad_halving_is_reported(halving: Rungs, said: str) -> None:

@@ -178,7 +178,7 @@ def test_a_rank_that_has_died_and_is_not_restarted_is_found(scene: Scene) -> Non
     wait_for(lambda: _state(rank.pid) == "Z")
     stall = scene.look(LIMIT + 10.0)
     assert stall is not None
-    assert "it has died, and its agent does not start it anew" in stall.why
+    assert "it has died, and its agent does not restart it" in stall.why
     assert scene.ranks.dead is None
     scene.look(30.0)
     assert scene.ranks.dead is not None
