@@ -24,6 +24,7 @@ from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_once import MadeBatches
 from cerebro_elastic.data.reading.made_twice import BATCHES
 from cerebro_elastic.data.reading.partition import Partition, unopened
+from cerebro_elastic.data.shards.counting import counted
 from cerebro_elastic.data.shards.making import make_columns
 from cerebro_elastic.errors import RecipeError, TaskError
 from cerebro_elastic.recipes import Recipe
@@ -147,6 +148,11 @@ class UnitRunner:
         """A training or validation partition, fetched into the cache if it is not there. ``beat`` is called
         often meanwhile. What is not ``needed`` yet comes only if there is ``room`` (``NoRoom``)."""
         return self.cache.fetch(self._url, self._manifest, self._split(phase), index, beat, room)
+
+    def count_rows(self, beat: Callable[[], None]) -> None:
+        """Wait until all rows of shards are counted, and help to count them. ``beat`` is called often
+        meanwhile."""
+        self._manifest = counted(self._url, self._manifest, self.cache, beat)
 
     def holds(self, phase: Phase, index: int) -> bool:
         """Whether the cache holds a partition."""

@@ -139,6 +139,7 @@ def _unit_runner(spec: Spec, env: Mapping[str, str], local_rank: int, beat: Call
     if uses_torch:
         warm_up()
     runner = UnitRunner(spec, cache, device, bytes_of(env, "CEREBRO_CACHE_BYTES"), beat)
+    runner.count_rows(beat)
     runner.use_threads()
     runner.share_batches(_batch_bytes(env, runner.recipe, cache))
     if uses_torch:

@@ -6,19 +6,27 @@ from collections.abc import Mapping
 
 from cerebro_elastic.data.kinds.arrays import look_at_arrays, read_arrays
 from cerebro_elastic.data.kinds.hdf5 import HDF5, look_at_hdf5, read_hdf5
+from cerebro_elastic.data.kinds.indices import rows_by_index
 from cerebro_elastic.data.kinds.kind import Kind, suffix_of
 from cerebro_elastic.data.kinds.packed import PACKED, look_at_packed, read_packed
 from cerebro_elastic.data.kinds.picture_index import INDEX, look_at_index, read_index
 from cerebro_elastic.data.kinds.tables import TABLES, look_at_table, read_table
 from cerebro_elastic.data.kinds.tars import look_at_tar, read_tar
 from cerebro_elastic.errors import DataError
+from cerebro_elastic.system.files import Place
+
+
+def _unknown(_place: Place) -> None:
+    return None
+
 
 _ARRAYS = Kind(look_at_arrays, read_arrays)
 KINDS: Mapping[str, Kind] = {
-    **dict.fromkeys(TABLES, Kind(look_at_table, read_table)),
+    **dict.fromkeys(TABLES, Kind(look_at_table, read_table, _unknown)),
+    ".parquet": Kind(look_at_table, read_table),
     **dict.fromkeys(PACKED, Kind(look_at_packed, read_packed)),
     **dict.fromkeys(HDF5, Kind(look_at_hdf5, read_hdf5)),
-    ".tar": Kind(look_at_tar, read_tar),
+    ".tar": Kind(look_at_tar, read_tar, rows_by_index),
     ".npz": _ARRAYS,
     ".npy": _ARRAYS,
 }

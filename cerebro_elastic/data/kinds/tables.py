@@ -28,8 +28,9 @@ from cerebro_elastic.registry import install_extra
 from cerebro_elastic.system.files import CHUNK, Place, open_buffered, open_read
 
 _ARROW, _JSON = (".arrow", ".feather"), (".jsonl", ".ndjson")
-TABLES = (".csv", ".tsv", ".parquet", *_ARROW, *_JSON)
-"""The suffixes of tables."""
+TEXT = (".csv", ".tsv", *_JSON)
+TABLES = (*TEXT, ".parquet", *_ARROW)
+"""The suffixes of tables, and of those whose types only their rows say."""
 
 _BATCH_BYTES = 4 * CHUNK
 """About so much of a table is in memory at a time."""
@@ -87,6 +88,11 @@ def read_table(place: Place, wanted: Wanted, most: int | None, schema: Any = Non
         names = [field.name for field in fields]
     classes = _class_names(schema)
     for batch in _first(_batches(place, suffix, schema, most, names), most):
+        if more := [field for field in batch.schema if _is_more(field, schema, wanted)]:
+            raise DataError(
+                f"{place} has a column {brief(repr(more[0].name))}, which the first shard lacks: write it "
+                "as the others are, or leave the column out by `columns`"
+            )
         columns: dict[str, NDArray[Any] | Ragged] = {}
         for field in fields:
             try:
@@ -117,13 +123,19 @@ def schema_of(tables: Sequence[tuple[str, Facts]], wanted: Wanted) -> Any:
     known: dict[str, Sequence[str]] = {}
     metadata = None
     for name, facts in tables:
-        if not facts.rows:
+        if facts.rows == 0:
             raise DataError(f"{name} has no rows, only the names of its columns: remove it, or give another")
         metadata = metadata or facts.schema.metadata
         for column, classes in _class_names(facts.schema).items():
             if known.setdefault(column, classes) != classes:
                 raise DataError(f"{name} has other classes of {column!r} than the files before it")
     return common_schema([(name, facts.schema) for name, facts in tables], wanted).with_metadata(metadata)
+
+
+def _is_more(field: Any, schema: Any, wanted: Wanted) -> bool:
+    """Whether the field has values for a column that is used, and that ``schema`` lacks."""
+    has_values = str(field.type) != "null"  # a structure that no row of the batch has
+    return has_values and field.name not in schema.names and is_wanted(field.name, wanted)
 
 
 def _first(batches: Iterable[Any], most: int | None) -> Iterator[Any]:

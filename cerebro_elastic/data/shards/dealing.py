@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -19,7 +19,11 @@ _KEYS: Mapping[Split, str] = {"train": "partitions", "valid": "valid_partitions"
 
 
 def deal_shards(
-    shards: Sequence[Shard], held_out: OwnShards, partitions: Mapping[Split, int], seed: int
+    shards: Sequence[Shard],
+    held_out: OwnShards,
+    partitions: Mapping[Split, int],
+    seed: int,
+    rows_of: Callable[[Shard], int],
 ) -> dict[Split, list[list[Shard]]]:
     """The shards of each partition, by split. A partition has its shards in the order of their names.
 
@@ -28,37 +32,38 @@ def deal_shards(
         held_out: Of a share, whole shards are held out: as many as come nearest to it, and at least one.
         partitions: By split, the number of partitions; by default 1.
         seed: The seed by which shards are held out, and dealt where rows leave a choice.
+        rows_of: How many rows a shard has, or about so many.
 
     Raises:
         DataError: There are fewer shards than partitions.
     """
     order = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed))).permutation(len(shards))
-    left, total = [shards[at] for at in order], sum(shard.rows for shard in shards)
+    left, total = [shards[at] for at in order], sum(map(rows_of, shards))
     of_split: dict[Split, list[Shard]] = {}
     for split in ("test", "valid"):
         share = held_out.get(split, 0.0)
         if isinstance(share, float):
-            count = _nearest(left, share * total)
+            count = _nearest(list(map(rows_of, left)), share * total)
             of_split[split], left = left[:count], left[count:]
         else:
             of_split[split] = list(share)
     of_split["train"] = left
     return {
-        split: _dealt(split, of_split[split], partitions.get(split, 1))
+        split: _dealt(split, of_split[split], partitions.get(split, 1), rows_of)
         for split in SPLITS
         if of_split[split] or split == "train"
     }
 
 
-def _nearest(shards: Sequence[Shard], rows: float) -> int:
-    """How many of the first ``shards`` come nearest to ``rows``; at least one unless that is 0."""
-    if not rows:
-        return 0
-    sums = np.cumsum([shard.rows for shard in shards])
-    return int(np.argmin(np.abs(sums - rows))) + 1
+def _nearest(of_shards: Sequence[int], rows: float) -> int:
+    """How many of the first shards, of these numbers of rows, come nearest to ``rows``; at least one unless
+    that is 0."""
+    return int(np.argmin(np.abs(np.cumsum(of_shards) - rows))) + 1 if rows else 0
 
 
-def _dealt(split: Split, shards: Sequence[Shard], partitions: int) -> list[list[Shard]]:
+def _dealt(
+    split: Split, shards: Sequence[Shard], partitions: int, rows_of: Callable[[Shard], int]
+) -> list[list[Shard]]:
     """The largest shard first, each to the partition that has the fewest rows."""
     if not shards:
         raise DataError("all shards are held out for validation or test: give smaller shares, or more shards")
@@ -70,8 +75,10 @@ def _dealt(split: Split, shards: Sequence[Shard], partitions: int) -> list[list[
         )
     dealt: list[list[Shard]] = [[] for _ in range(partitions)]
     rows = [0] * partitions
-    for shard in sorted(shards, key=lambda shard: -shard.rows):  # stable: equal ones keep the seed's order
+    for shard in sorted(
+        shards, key=lambda shard: -rows_of(shard)
+    ):  # stable: equal ones keep the seed's order
         least = min(range(partitions), key=lambda at: (rows[at], len(dealt[at])))
         dealt[least].append(shard)
-        rows[least] += shard.rows
+        rows[least] += rows_of(shard)
     return [sorted(part, key=lambda shard: shard.url) for part in dealt]

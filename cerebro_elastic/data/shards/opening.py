@@ -1,6 +1,7 @@
-"""Opening a dataset of shards: they are listed, counted and dealt to partitions. No row is moved.
+"""Opening a dataset of shards: they are listed and dealt to partitions. No row is moved.
 
-Of files whose footer or index says how many rows they have, only that is read, and the first rows of one.
+Of files whose footer or index says how many rows they have, only that is read, and the first rows of one. Of
+others only the first is read; the rows of all are counted when hosts fetch them (``counting.py``).
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from cerebro_elastic.data.column_checks import columns_of
-from cerebro_elastic.data.kinds.kind import Facts, Wanted, is_wanted
+from cerebro_elastic.data.kinds.arrow_columns import text_of
+from cerebro_elastic.data.kinds.kind import Facts, Wanted, is_wanted, suffix_of
 from cerebro_elastic.data.kinds.listing import files_of, is_pictures, split_folders
 from cerebro_elastic.data.kinds.picture_index import write_indices
 from cerebro_elastic.data.kinds.registry import kind_of_file
-from cerebro_elastic.data.kinds.tables import schema_of
+from cerebro_elastic.data.kinds.tables import TEXT, schema_of
 from cerebro_elastic.data.manifest import NAME, SPLITS, Manifest, PartitionFiles, Split, Vocabulary
 from cerebro_elastic.data.preparing.defects import filled
 from cerebro_elastic.data.preparing.selection import Selection
 from cerebro_elastic.data.preparing.settings import PrepareSettings
 from cerebro_elastic.data.ragged import Columns, Ragged, Varying
 from cerebro_elastic.data.shard import Shard
-from cerebro_elastic.data.shards.dealing import OwnShards, deal_shards
+from cerebro_elastic.data.shards.dealing import deal_shards
 from cerebro_elastic.data.shards.shard_columns import selected
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes.data import named_columns
@@ -92,11 +94,24 @@ def open_shards(sources: ShardSources, destination: str, settings: PrepareSettin
     }
     shares = {split: share for split, share in named.items() if not isinstance(share, str)}
     first = redacted(train[0].shard.url)
-    sample = _sample([*train, *chain(*own.values())], settings, wanted)
+    every = [*train, *chain(*own.values())]
+    schema = _schema(every, settings, wanted)
+    sample = _sample(every, schema, wanted)
     vocabulary = _vocabulary(sample, settings, first)
-    partitions = _dealt(
-        train, {**shares, **{split: _shards(looked) for split, looked in own.items()}}, settings
+    rows_about = _estimate(every)
+    dealt = deal_shards(
+        _shards(train),
+        {**shares, **{split: _shards(looked) for split, looked in own.items()}},
+        {"train": settings.partitions, "valid": settings.valid_partitions},
+        settings.seed,
+        rows_about,
     )
+    partitions = {
+        split: tuple(
+            PartitionFiles(sum(map(rows_about, part)), (), tuple(part)) for part in dealt.get(split, ())
+        )
+        for split in SPLITS
+    }
     manifest = Manifest(
         columns_of(selected(sample, settings, vocabulary, f"the shard {first}")),
         partitions["train"],
@@ -107,6 +122,8 @@ def open_shards(sources: ShardSources, destination: str, settings: PrepareSettin
         features=Selection(settings).feature_names(filled(sample, settings.fill)),
         sample_weight=settings.sample_weight or "",
         reading={key: value for key in _READING if (value := getattr(settings, key))},
+        types=text_of(schema) if suffix_of(train[0].shard.url) in TEXT else "",
+        estimated=any(not each.shard.rows for each in every),
     )
     url = f"{destination.rstrip('/')}/{manifest.digest[:16]}"
     with translated(DataError, f"cannot write the dataset {redacted(url)}"):
@@ -114,19 +131,11 @@ def open_shards(sources: ShardSources, destination: str, settings: PrepareSettin
     return url, manifest
 
 
-def _dealt(
-    train: Sequence[_Looked], held_out: OwnShards, settings: PrepareSettings
-) -> dict[Split, tuple[PartitionFiles, ...]]:
-    """The partitions of each split."""
-    numbers: dict[Split, int] = {"train": settings.partitions, "valid": settings.valid_partitions}
-    dealt = deal_shards(_shards(train), held_out, numbers, settings.seed)
-    return {
-        split: tuple(
-            PartitionFiles(sum(shard.rows for shard in part), (), tuple(part))
-            for part in dealt.get(split, ())
-        )
-        for split in SPLITS
-    }
+def _estimate(looked: Sequence[_Looked]) -> Callable[[Shard], int]:
+    """The rows of a shard or, if these were not counted, about how many it has, by its bytes."""
+    shard, facts = looked[0]
+    rows = facts.rows or facts.rows_about
+    return lambda other: other.rows or max(1, other.bytes * rows // max(1, shard.bytes))
 
 
 def _shards(looked: Sequence[_Looked]) -> list[Shard]:
@@ -162,11 +171,13 @@ def _looked_at(url: str, wanted: Wanted, indexed: Callable[[Place], list[Place]]
 
     def looked_at(place: Place) -> _Looked:
         with translated(DataError, f"cannot read the shard {place}"):
-            facts, found = kind_of_file(str(place)).look(place, wanted), known[place.path]
-        shard = Shard(
-            str(place.fs.unstrip_protocol(place.path)), found.bytes, found.tag, facts.rows, facts.elsewhere
-        )
-        return _Looked(shard, facts)
+            kind, found = kind_of_file(str(place)), known[place.path]
+            if kind.rows_beside is None or place == places[0]:
+                facts = kind.look(place, wanted)
+            else:
+                facts = Facts(kind.rows_beside(place))
+        url = str(place.fs.unstrip_protocol(place.path))
+        return _Looked(Shard(url, found.bytes, found.tag, facts.rows or 0, facts.elsewhere), facts)
 
     with ThreadPoolExecutor(_LOOKS) as threads:
         looks = [threads.submit(copy_context().run, looked_at, place) for place in places]
@@ -175,7 +186,7 @@ def _looked_at(url: str, wanted: Wanted, indexed: Callable[[Place], list[Place]]
         finally:
             for look in looks:
                 look.cancel()
-    if empty := [redacted(each.shard.url) for each in shards if not each.shard.rows]:
+    if empty := [redacted(each.shard.url) for each in shards if each.facts.rows == 0]:
         raise DataError(
             f"{counted(len(empty), 'shard')} without rows: {some_of(empty, _SHOWN)}; remove it, or write it "
             "again"
@@ -183,19 +194,24 @@ def _looked_at(url: str, wanted: Wanted, indexed: Callable[[Place], list[Place]]
     return shards
 
 
-def _sample(looked: Sequence[_Looked], settings: PrepareSettings, wanted: Wanted) -> Columns:
-    """The first rows of the first shard, in the types that hold the values of all. Raises ``DataError`` where
-    there are none, for a column that one of them lacks, and for values that are missing."""
+def _schema(looked: Sequence[_Looked], settings: PrepareSettings, wanted: Wanted) -> Any:
+    """Of tables, the types that hold the values of all that were looked at. Raises ``DataError`` for a column
+    that one of them lacks, and for values that are missing."""
     _check_footers(looked, settings, wanted)
     tables = [(redacted(shard.url), facts) for shard, facts in looked if facts.schema is not None]
-    schema = schema_of(tables, wanted) if tables else None
+    return schema_of(tables, wanted) if tables else None
+
+
+def _sample(looked: Sequence[_Looked], schema: Any, wanted: Wanted) -> Columns:
+    """The first rows of the first shard, in the types of ``schema``. Raises ``DataError`` where there are
+    none."""
     place = locate(looked[0].shard.url)
     with translated(DataError, f"cannot read the shard {place}"):
         piece = next(kind_of_file(str(place)).read(place, wanted, _SAMPLE, schema))
 
     def have_one_length(name: str) -> bool:
-        lengths = {facts.lengths.get(name) for _, facts in tables}
-        return not tables or (len(lengths) == 1 and None not in lengths)
+        lengths = {facts.lengths.get(name) for _, facts in looked if facts.schema is not None}
+        return not lengths or (len(lengths) == 1 and None not in lengths)
 
     return {
         name: values.as_rows() if isinstance(values, Ragged) and have_one_length(name) else values

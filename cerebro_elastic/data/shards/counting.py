@@ -1,0 +1,91 @@
+"""Counting rows that only reading the shards tells, while they are fetched for training.
+
+The length of an epoch depends on the rows of all partitions, so nodes wait for each other before the first
+unit: each fetches partitions into its cache that no other has claimed, side by side, and units then go to the
+nodes that hold them. A partition whose claim has stood still, as that of a dead node does, is fetched by
+another.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+
+from cerebro_elastic.data.made_partition import recorded, records
+from cerebro_elastic.data.manifest import COUNTS, SPLITS, Manifest, Split, read_manifest
+from cerebro_elastic.data.reading.cache import PartitionCache
+from cerebro_elastic.errors import DataError
+from cerebro_elastic.system.files import Place, create, locate, read, sizes, translated, write
+
+_LOOK_SECONDS = 0.5
+_RENEW_SECONDS = 5.0
+"""So often a node that fetches a partition renews its claim, as long as bytes come."""
+_STALE_SECONDS = 60.0
+"""A claim that stays the same for so long is that of a node that has died."""
+
+
+def counted(url: str, manifest: Manifest, cache: PartitionCache, beat: Callable[[], None]) -> Manifest:
+    """The dataset at ``url`` with the rows of all its partitions, once they are known. Raises ``DataError``
+    if a shard cannot be used."""
+    if not manifest.estimated:
+        return manifest
+    with translated(DataError, f"cannot count the rows of {url}"):
+        named: dict[str, tuple[Split, int]] = {
+            f"{split}-{index:05d}": (split, index)
+            for split in SPLITS
+            for index in range(len(manifest.split(split)))
+        }
+        claims = _Claims(records(url) / "claims")
+        while left := sorted(named.keys() - fetched(url)):
+            mine = next(filter(claims.take, left), None)
+            if mine is None:
+                beat()
+                time.sleep(_LOOK_SECONDS)
+            else:
+                cache.fetch(url, manifest, *named[mine], partial(claims.renew, mine, beat))
+        rows: dict[Split, list[int]] = {split: [] for split in SPLITS}
+        for split, index in named.values():
+            made = recorded(url, split, index)
+            assert made is not None, "what is recorded stays"
+            rows[split].append(made.rows)
+        create(locate(url) / COUNTS, json.dumps(rows).encode())
+    return read_manifest(url)
+
+
+def fetched(url: str) -> set[str]:
+    """The partitions of the dataset of shards at ``url`` that a host has fetched, such as ``train-00003``."""
+    try:
+        names = (path.rpartition("/")[2] for path in sizes(records(url)))
+    except FileNotFoundError:
+        return set()
+    return {name.removesuffix(".json") for name in names if name.endswith(".json")}
+
+
+class _Claims:
+    """Which partitions are being fetched, as files in ``folder`` that change as long as bytes come."""
+
+    def __init__(self, folder: Place) -> None:
+        self._folder = folder
+        self._seen: dict[str, tuple[bytes, float]] = {}
+        """By partition, the claim of another as it was read last, and since when it is the same."""
+        self._renewed, self._numbers = 0.0, count(1)
+
+    def take(self, name: str) -> bool:
+        """Claim a partition; whether that succeeds."""
+        place, now = self._folder / name, time.monotonic()
+        if name not in self._seen and create(place, b"0"):
+            return True
+        claim = read(place)
+        before, since = self._seen.get(name, (b"", now))
+        self._seen[name] = claim, since if claim == before else now
+        return claim == before and now - since > _STALE_SECONDS
+
+    def renew(self, name: str, beat: Callable[[], None]) -> None:
+        """Show that the partition is still being fetched."""
+        beat()
+        if (now := time.monotonic()) - self._renewed > _RENEW_SECONDS:
+            self._renewed = now
+            write(self._folder / name, [str(next(self._numbers)).encode()])
