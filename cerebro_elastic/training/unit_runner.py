@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -149,10 +149,10 @@ class UnitRunner:
         often meanwhile. What is not ``needed`` yet comes only if there is ``room`` (``NoRoom``)."""
         return self.cache.fetch(self._url, self._manifest, self._split(phase), index, beat, room)
 
-    def count_rows(self, beat: Callable[[], None]) -> None:
-        """Wait until all rows of shards are counted, and help to count them. ``beat`` is called often
-        meanwhile."""
-        self._manifest = counted(self._url, self._manifest, self.cache, beat)
+    def count_rows(self, beat: Callable[[], None], home: Collection[int] = ()) -> None:
+        """Wait until the rows of shards are counted, and help, with those of the partitions at ``home``
+        first. ``beat`` is called often meanwhile."""
+        self._manifest = counted(self._url, self._manifest, self.cache, beat, home)
 
     def holds(self, phase: Phase, index: int) -> bool:
         """Whether the cache holds a partition."""

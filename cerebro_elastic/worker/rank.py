@@ -101,6 +101,10 @@ def _serve(
         with (Path(env["CEREBRO_DUMPS"]) / str(identity.local_rank)).open("w") as dump:
             watchdog = Watchdog(dump, clock)
             runner = _unit_runner(spec, env, identity.local_rank, watchdog.beat)
+            homes = record.state().homes.items()
+            home = [partition for partition, names in homes if identity.node in names]
+            with suppress(CerebroError):  # the first unit reports the error
+                runner.count_rows(partial(_beat, watchdog, leaving), home)
             context = RankContext(
                 ledger=ledger,
                 spec=spec,
@@ -139,12 +143,17 @@ def _unit_runner(spec: Spec, env: Mapping[str, str], local_rank: int, beat: Call
     if uses_torch:
         warm_up()
     runner = UnitRunner(spec, cache, device, bytes_of(env, "CEREBRO_CACHE_BYTES"), beat)
-    runner.count_rows(beat)
     runner.use_threads()
     runner.share_batches(_batch_bytes(env, runner.recipe, cache))
     if uses_torch:
         _prepare(spec.plan.strategies, device)
     return runner
+
+
+def _beat(watchdog: Watchdog, leaving: Leaving) -> None:
+    watchdog.beat()
+    if leaving.asked:
+        raise RunError("the node is leaving")
 
 
 def _do_units(context: RankContext, assignments: AssignmentWatcher, env: Mapping[str, str]) -> bool:

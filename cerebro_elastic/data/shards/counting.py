@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 
@@ -18,7 +19,7 @@ from cerebro_elastic.data.made_partition import recorded, records
 from cerebro_elastic.data.manifest import COUNTS, SPLITS, Manifest, Split, read_manifest
 from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.system.files import Place, create, locate, read, sizes, translated, write
+from cerebro_elastic.system.files import Place, create, locate, read, remove, sizes, translated, write
 
 _LOOK_SECONDS = 0.5
 _RENEW_SECONDS = 5.0
@@ -27,9 +28,11 @@ _STALE_SECONDS = 60.0
 """A claim that stays the same for so long is that of a node that has died."""
 
 
-def counted(url: str, manifest: Manifest, cache: PartitionCache, beat: Callable[[], None]) -> Manifest:
-    """The dataset at ``url`` with the rows of all its partitions, once they are known. Raises ``DataError``
-    if a shard cannot be used."""
+def counted(
+    url: str, manifest: Manifest, cache: PartitionCache, beat: Callable[[], None], home: Collection[int] = ()
+) -> Manifest:
+    """The dataset at ``url`` with the rows of all its partitions, once they are known. Of the training
+    partitions those at ``home`` are fetched first. Raises ``DataError`` if a shard cannot be used."""
     if not manifest.estimated:
         return manifest
     with translated(DataError, f"cannot count the rows of {url}"):
@@ -39,13 +42,16 @@ def counted(url: str, manifest: Manifest, cache: PartitionCache, beat: Callable[
             for index in range(len(manifest.split(split)))
         }
         claims = _Claims(records(url) / "claims")
-        while left := sorted(named.keys() - fetched(url)):
-            mine = next(filter(claims.take, left), None)
+        at_home = {f"train-{index:05d}" for index in home}
+        while left := named.keys() - fetched(url):
+            in_order = sorted(left, key=lambda name: (name not in at_home, name))
+            mine = next(filter(claims.take, in_order), None)
             if mine is None:
                 beat()
                 time.sleep(_LOOK_SECONDS)
             else:
-                cache.fetch(url, manifest, *named[mine], partial(claims.renew, mine, beat))
+                with claims.kept(mine):
+                    cache.fetch(url, manifest, *named[mine], partial(claims.renew, mine, beat))
         rows: dict[Split, list[int]] = {split: [] for split in SPLITS}
         for split, index in named.values():
             made = recorded(url, split, index)
@@ -78,10 +84,23 @@ class _Claims:
         place, now = self._folder / name, time.monotonic()
         if name not in self._seen and create(place, b"0"):
             return True
-        claim = read(place)
+        try:
+            claim = read(place)
+        except FileNotFoundError:  # given up
+            self._seen.pop(name, None)
+            return False
         before, since = self._seen.get(name, (b"", now))
         self._seen[name] = claim, since if claim == before else now
         return claim == before and now - since > _STALE_SECONDS
+
+    @contextmanager
+    def kept(self, name: str) -> Iterator[None]:
+        """Give the claim up if the block fails: others then see at once whether they fare better."""
+        try:
+            yield
+        except BaseException:
+            remove(self._folder / name)
+            raise
 
     def renew(self, name: str, beat: Callable[[], None]) -> None:
         """Show that the partition is still being fetched."""

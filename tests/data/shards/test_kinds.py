@@ -7,6 +7,7 @@ import json
 import shutil
 import tarfile
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ import pyarrow.csv
 import pyarrow.feather
 import pytest
 
-from cerebro_elastic.data.manifest import Manifest
+from cerebro_elastic.data.manifest import COUNTS, Manifest, read_manifest
 from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.data.reading.cache import PartitionCache
+from cerebro_elastic.data.shards import counting
+from cerebro_elastic.data.shards.counting import counted
 from cerebro_elastic.data.shards.making import make_columns
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.system.files import locate, read, write
@@ -214,6 +217,34 @@ def test_pictures_in_folders_of_classes_stay_where_they_are(where: str, s3: BadP
         write(locate(url) / f"{'ab'[number % 2]}/{number}.jpg", [bytes([number]) * (number + 2)])
     with pytest.raises(DataError, match=r"\.jpg is no longer the file of \d+ bytes that was listed"):
         rows_in(dataset, manifest, PartitionCache(tmp_path / "other", make=make_columns))
+
+
+def test_hosts_count_side_by_side_and_fetch_each_shard_once(
+    s3: BadProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, manifest = opened(written("s3://bucket/shards", "tar"), str(tmp_path / "data"), partitions=3)
+    assert (manifest.estimated, {shard.rows for shard in manifest.shards}) == (True, {0})
+    s3.served.clear()
+
+    def on_host(number: int) -> tuple[Manifest, tuple[int, ...]]:
+        cache = PartitionCache(tmp_path / f"host-{number}", make=make_columns)
+        return counted(url, manifest, cache, lambda: None, [number]), cache.cached(manifest)
+
+    with ThreadPoolExecutor(3) as hosts:
+        found = list(hosts.map(on_host, range(3)))
+    assert sum(s3.served.values()) == manifest.training_bytes
+    assert sorted(index for _, cached in found for index in cached) == [0, 1, 2]
+    for one, _ in found:
+        assert (one, one.digest) == (read_manifest(url), manifest.digest)
+        assert (sorted(one.rows), one.estimated) == ([3, 3, 4], False)
+
+    # A host that died has left its claim, and nothing that others could take.
+    next((tmp_path / "data").rglob("train-00001.json")).unlink()
+    next((tmp_path / "data").rglob(COUNTS)).unlink()
+    monkeypatch.setattr(counting, "_STALE_SECONDS", 0.1)
+    cache = PartitionCache(tmp_path / "another", make=make_columns)
+    assert counted(url, manifest, cache, lambda: None) == read_manifest(url)
+    assert cache.cached(manifest) == (1,)
 
 
 def test_lists_may_be_empty_in_all_rows_of_a_shard(tmp_path: Path) -> None:
