@@ -33,6 +33,8 @@ def status(run: Run, verbose: Verbose = False, as_json: Json = False) -> None:
 
     Example: cerebro status digits --verbose
     """
+    from cerebro_elastic.runs.counting import counting_text
+
     if verbose and as_json:
         raise RunError("--verbose would do nothing with --json, which has it all: leave it out")
     now = run.status()
@@ -46,6 +48,8 @@ def status(run: Run, verbose: Verbose = False, as_json: Json = False) -> None:
     led = f", led by {now.state.leader}" if now.state.leader else ""
     console.print(f"run {run.id}: {how}{led}", soft_wrap=True)
     notes = [outlook.text] if outlook is not None else []
+    if now.live and (counting := counting_text(run.spec)) is not None:
+        notes.append(counting)
     lines = None if verbose else _LINES
     console.print(progress_view(now.state, objective, None, lines, verbose=verbose, notes=notes))
     if now.head is not None:

@@ -97,10 +97,12 @@ def read_table(place: Place, wanted: Wanted, most: int | None, schema: Any = Non
         for field in fields:
             try:
                 values = column_of(field.name, cast_to(batch, field))
-            except (DataError, pa.ArrowException):
-                if is_wanted(field.name, wanted):
+            except (DataError, pa.ArrowException) as exc:
+                if not is_wanted(field.name, wanted):
+                    continue
+                if isinstance(exc, DataError):
                     raise
-                continue
+                raise _of_another_type(place, f"column {field.name!r}: {exc}") from exc
             columns[field.name] = _coded(values, classes.get(field.name))
         yield columns
 
@@ -114,7 +116,25 @@ def _batches(
         return _arrow_batches(place)
     if suffix in _JSON:
         return (batch for _, batch in json_batches(place))
-    return csv_batches(place, {field.name: field.type for field in schema})
+    return _csv_batches(place, {field.name: field.type for field in schema})
+
+
+def _csv_batches(place: Place, types: Mapping[str, Any]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    try:
+        yield from csv_batches(place, types)
+    except pa.ArrowInvalid as exc:
+        if "conversion error" not in str(exc):
+            raise
+        raise _of_another_type(place, str(exc)) from exc
+
+
+def _of_another_type(place: Place, what: str) -> DataError:
+    return DataError(
+        f"{place} has values of another type than the first shard ({what}): write it as the others are, "
+        "leave the column out by `columns`, or name the shards as `source`, whose types suit all rows"
+    )
 
 
 def schema_of(tables: Sequence[tuple[str, Facts]], wanted: Wanted) -> Any:

@@ -36,11 +36,7 @@ def counted(
     if not manifest.estimated:
         return manifest
     with translated(DataError, f"cannot count the rows of {url}"):
-        named: dict[str, tuple[Split, int]] = {
-            f"{split}-{index:05d}": (split, index)
-            for split in SPLITS
-            for index in range(len(manifest.split(split)))
-        }
+        named = _named(manifest)
         claims = _Claims(records(url) / "claims")
         at_home = {f"train-{index:05d}" for index in home}
         while left := named.keys() - fetched(url):
@@ -68,6 +64,22 @@ def fetched(url: str) -> set[str]:
     except FileNotFoundError:
         return set()
     return {name.removesuffix(".json") for name in names if name.endswith(".json")}
+
+
+def fetched_bytes(url: str, manifest: Manifest) -> tuple[int, int]:
+    """The bytes of shards whose rows are counted, and those of all."""
+    done = fetched(url)
+    bytes_of = {name: manifest.split(split)[index].bytes for name, (split, index) in _named(manifest).items()}
+    return sum(size for name, size in bytes_of.items() if name in done), sum(bytes_of.values())
+
+
+def _named(manifest: Manifest) -> dict[str, tuple[Split, int]]:
+    """All partitions by name."""
+    return {
+        f"{split}-{index:05d}": (split, index)
+        for split in SPLITS
+        for index in range(len(manifest.split(split)))
+    }
 
 
 class _Claims:

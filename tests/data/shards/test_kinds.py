@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import shutil
@@ -290,6 +291,42 @@ def test_class_names_in_tars_are_refused_as_words_are(tmp_path: Path) -> None:
         ("tar", lambda path: path.write_bytes(path.read_bytes()[:700]), "the archive .* is cut off"),
         ("npz", lambda path: path.write_bytes(b"nothing"), "cannot read the shard .*npz"),
         ("csv", lambda path: path.write_bytes(b""), "cannot read the shard .*csv"),
+        ("csv", lambda path: path.write_text("number,y\n"), "the shard .*csv has no rows: remove it"),
+        (
+            "csv",
+            lambda path: path.write_text("number\n1\n"),
+            "column 'y' of .*2.(csv|jsonl) holds NaN in 1 of 1 row",
+        ),
+        (
+            "csv",
+            lambda path: path.write_text("number,y,z\n1,1,2\n"),
+            "has a column 'z', which the first .*lacks",
+        ),
+        (
+            "csv",
+            lambda path: path.write_text("number,y\n1,0.5\n"),
+            r"2.csv has values of another type .*'0.5'",
+        ),
+        ("csv", lambda path: path.rename(f"{path}.gz"), r"has compressed files \(.gz\)"),
+        ("jsonl", lambda path: path.write_text(""), "the shard .*jsonl has no rows"),
+        (
+            "jsonl",
+            lambda path: path.write_text('{"x": [1, 2], "tokens": [1]}'),
+            "column 'y' of .*2.(csv|jsonl) holds NaN in 1 of 1 row",
+        ),
+        (
+            "jsonl",
+            lambda path: path.write_text('{"x": [1, 2], "y": 0.5, "tokens": [1]}'),
+            "2.jsonl has values of another type .*'y'",
+        ),
+        ("feather", lambda path: path.write_bytes(path.read_bytes()[:-9]), "cannot read the shard .*feather"),
+        ("tar", lambda path: path.write_bytes(as_tar([])), "tar has no samples"),
+        ("tar", lambda path: path.rename(f"{path}.gz"), r"has compressed files \(.gz\)"),
+        (
+            "tar",
+            lambda path: path.write_bytes(gzip.compress(path.read_bytes())),
+            "tar is no tar archive .*compressed",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_named(
@@ -297,11 +334,9 @@ def test_what_cannot_be_read_is_named(
 ) -> None:
     shards = written(str(tmp_path / "shards"), kind)
     suffix = {"litdata": "bin", "litdata_zstd": "bin", "mds_zstd": "zstd"}.get(kind, kind)
-    for path in (tmp_path / "shards").glob(f"*.{suffix}"):
-        change(path)
-        break
+    change(max((tmp_path / "shards").glob(f"*.{suffix}")))
     with pytest.raises(DataError, match=message):
-        read_all(shards, tmp_path)
+        read_all(shards.replace(f"*.{kind}", "*"), tmp_path)
 
 
 def read_all(shards: str, folder: Path) -> list[dict[str, Any]]:
