@@ -12,6 +12,7 @@ from cerebro_elastic.data.kinds.packed import PACKED, look_at_packed, read_packe
 from cerebro_elastic.data.kinds.picture_index import INDEX, look_at_index, read_index
 from cerebro_elastic.data.kinds.tables import TABLES, look_at_table, read_table
 from cerebro_elastic.data.kinds.tars import look_at_tar, read_tar
+from cerebro_elastic.data.kinds.zarr_ranges import RANGE, look_at_range, read_range
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.system.files import Place
 
@@ -31,6 +32,11 @@ KINDS: Mapping[str, Kind] = {
     ".npy": _ARRAYS,
 }
 """By suffix."""
+_INDICES: Mapping[str, Kind] = {
+    INDEX: Kind(look_at_index, read_index),
+    RANGE: Kind(look_at_range, read_range),
+}
+"""By suffix, of files that name where rows are."""
 
 _COMPRESSED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
 """The suffixes of files that are refused as compressed."""
@@ -52,6 +58,6 @@ def kind_of(name: str, suffixes: set[str]) -> Kind:
 
 
 def kind_of_file(url: str) -> Kind:
-    """The kind of one file, which may be an index of pictures."""
+    """The kind of one file, which may be an index of pictures or name rows of a Zarr store."""
     suffix = suffix_of(url)
-    return Kind(look_at_index, read_index) if suffix == INDEX else kind_of(url, {suffix})
+    return _INDICES[suffix] if suffix in _INDICES else kind_of(url, {suffix})

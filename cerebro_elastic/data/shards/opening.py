@@ -20,6 +20,7 @@ from cerebro_elastic.data.kinds.listing import files_of, is_pictures, split_fold
 from cerebro_elastic.data.kinds.picture_index import write_indices
 from cerebro_elastic.data.kinds.registry import kind_of_file
 from cerebro_elastic.data.kinds.tables import TEXT, schema_of
+from cerebro_elastic.data.kinds.zarr_ranges import is_store, write_ranges
 from cerebro_elastic.data.manifest import NAME, SPLITS, Manifest, PartitionFiles, Split, Vocabulary
 from cerebro_elastic.data.preparing.defects import filled
 from cerebro_elastic.data.preparing.selection import Selection
@@ -85,6 +86,8 @@ def open_shards(sources: ShardSources, destination: str, settings: PrepareSettin
 
     def indexed(folder: Place) -> list[Place]:
         number = _INDICES * max(settings.partitions, settings.valid_partitions)
+        if is_store(folder):
+            return write_ranges(folder, locate(destination) / "zarr", number)
         return write_indices(folder, locate(destination) / "pictures", number, settings.seed)
 
     train = _looked_at(sources.train, wanted, indexed)
@@ -160,11 +163,12 @@ def _with_own_splits(sources: ShardSources) -> ShardSources:
 
 
 def _looked_at(url: str, wanted: Wanted, indexed: Callable[[Place], list[Place]]) -> list[_Looked]:
-    """The shards at ``url``, sorted by name; of a folder of pictures its indices, which ``indexed`` writes.
+    """The shards at ``url``, sorted by name; of a folder of pictures and a Zarr store the files that
+    ``indexed`` writes.
     Raises ``DataError`` if one has no rows, or is none."""
     with translated(DataError, f"cannot list the shards {redacted(url)}"), in_a_hurry():
         place = locate(url)
-        places = indexed(place) if is_pictures(place) else files_of(url, place)
+        places = indexed(place) if is_store(place) or is_pictures(place) else files_of(url, place)
         known = dict[str, Any]()
         for folder in dict.fromkeys(os.path.dirname(place.path) for place in places):
             known |= identities(Place(places[0].fs, folder))

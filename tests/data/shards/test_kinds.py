@@ -248,6 +248,32 @@ def test_hosts_count_side_by_side_and_fetch_each_shard_once(
     assert cache.cached(manifest) == (1,)
 
 
+@pytest.mark.parametrize("where", ["local", "s3"])
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_zarr_store_is_cut_between_chunks(
+    version: int, where: str, s3: BadProxy, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    zarr = pytest.importorskip("zarr")
+    request.addfinalizer(zarr.core.sync.cleanup_resources)  # its thread
+    url = "s3://bucket/rows.zarr" if where == "s3" else str(tmp_path / "rows.zarr")
+    group = zarr.open_group(url, mode="w", zarr_format=version)
+    for name in ("x", "y"):
+        values = np.stack([row(number)[name] for number in range(10)])
+        group.create_array(name, data=values, chunks=(3, *values.shape[1:]))
+    s3.reset()
+    dataset, manifest = opened(url, str(tmp_path / "data"), partitions=2)
+    assert sorted(shard.rows for shard in manifest.shards) == [1, 3, 3, 3]
+    found = rows_in(dataset, manifest, PartitionCache(tmp_path / "cache", make=make_columns))
+    for number, values in enumerate(found):
+        np.testing.assert_array_equal(values["x"], row(number)["x"])
+        assert values["y"] == row(number)["y"]
+    assert not [each for each in s3.requests if each.method in ("PUT", "POST", "DELETE")]
+
+    zarr.open_group(url, mode="a")["y"].resize((9,))
+    with pytest.raises(DataError, match=r"rows.zarr has other arrays than when the run was opened"):
+        rows_in(dataset, manifest, PartitionCache(tmp_path / "other", make=make_columns))
+
+
 def test_lists_may_be_empty_in_all_rows_of_a_shard(tmp_path: Path) -> None:
     for at, lengths in enumerate(([2, 1], [0])):
         rows = [{**row(length), "tokens": np.arange(length)} for length in lengths]
