@@ -20,7 +20,7 @@ from cerebro_elastic.data.kinds.arrow_columns import (
     flat,
     flat_schema,
 )
-from cerebro_elastic.data.kinds.kind import Facts, Wanted, is_wanted, suffix_of
+from cerebro_elastic.data.kinds.kind import Facts, Look, Wanted, is_wanted, suffix_of
 from cerebro_elastic.data.kinds.text_tables import csv_batches, csv_facts, json_batches, json_facts
 from cerebro_elastic.data.ragged import Columns, Ragged
 from cerebro_elastic.errors import DataError, MissingExtra, brief
@@ -49,15 +49,7 @@ def look_at_table(place: Place, wanted: Wanted = None) -> Facts:
         raise MissingExtra(
             f"reading CSV, JSON lines, Parquet and Arrow needs pyarrow: {install_extra('parquet')}"
         ) from exc
-    suffix = suffix_of(str(place))
-    if suffix == ".parquet":
-        facts = _parquet_facts(place)
-    elif suffix in _ARROW:
-        facts = facts_of(_arrow_schema(place), _arrow_batches(place))
-    elif suffix in _JSON:
-        facts = json_facts(place, wanted)
-    else:
-        facts = csv_facts(place, wanted)
+    facts = _FACTS.get(suffix_of(str(place)), csv_facts)(place, wanted)
     if twice := [name for name, count in Counter(facts.schema.names).items() if count > 1]:
         raise DataError(
             f"{place} has the column {brief(repr(twice[0]))} more than once: rename one of them (or is its "
@@ -68,15 +60,8 @@ def look_at_table(place: Place, wanted: Wanted = None) -> Facts:
 
 def read_table(place: Place, wanted: Wanted, most: int | None, schema: Any = None) -> Iterator[Columns]:
     """The ``wanted`` columns of one file, a piece of its rows at a time; of no more than its first ``most``
-    rows. If a column that is named does not exist, all that can be read.
-
-    Args:
-        place: The file.
-        wanted: The columns that are used.
-        most: The number of rows.
-        schema: The columns and their types; by default those of the file, of which text is read once more for
-            them. Columns that the file lacks have no value in any row.
-    """
+    rows. If a column that is named does not exist, all that can be read. ``schema`` has the columns and their
+    types, by default those of the file. Columns that it lacks have no value in any row."""
     import pyarrow as pa
 
     suffix = suffix_of(str(place))
@@ -182,7 +167,7 @@ def _class_names(schema: Any) -> Mapping[str, Sequence[str]]:
     }
 
 
-def _parquet_facts(place: Place) -> Facts:
+def _parquet_facts(place: Place, _wanted: Wanted) -> Facts:
     """A column whose row groups all have ``rows * length`` values has lists of this mean length."""
     import pyarrow.parquet
 
@@ -217,6 +202,17 @@ def _parquet_batches(place: Place, most: int | None, names: Sequence[str] | None
         rows = max(1, min(most or _BATCH_ROWS, _BATCH_ROWS, int(_BATCH_BYTES / max(1, row_bytes))))
         for group in range(len(groups)):  # of all at once pyarrow would keep what it has read ahead
             yield from map(flat, opened.iter_batches(rows, [group], names))
+
+
+def _arrow_facts(place: Place, _wanted: Wanted) -> Facts:
+    return facts_of(_arrow_schema(place), _arrow_batches(place))
+
+
+_FACTS: Mapping[str, Look] = {
+    ".parquet": _parquet_facts,
+    **dict.fromkeys(_ARROW, _arrow_facts),
+    **dict.fromkeys(_JSON, json_facts),
+}
 
 
 def _arrow_schema(place: Place) -> Any:

@@ -129,20 +129,17 @@ def _files_in(archive: Place, ahead: int) -> Iterator[File]:
 def _check_member(archive: Place, member: tarfile.TarInfo) -> None:
     """Raise ``DataError`` for what is neither a file with its bytes nor without a file."""
     if member.issparse():
-        raise DataError(
-            f"{archive} has {member.name} without its zeros, as a sparse file: write it again without tar's "
-            "--sparse (-S)"
-        )
-    if member.issym() or member.islnk():
-        raise DataError(
-            f"{archive} has the link {member.name} to {member.linkname}: write the archive again with the "
-            "files themselves (tar --dereference --hard-dereference)"
-        )
-    if member.type not in tarfile.REGULAR_TYPES and member.type not in _WITHOUT_BYTES:
-        raise DataError(
-            f"{archive} has {member.name}, of a type {member.type.decode(errors='replace')!r} that is no "
-            "file: write the archive again from files"
-        )
+        what = "without its zeros, as a sparse file"
+    elif member.issym() or member.islnk():
+        what = f"a link to {member.linkname}"
+    elif member.type not in tarfile.REGULAR_TYPES and member.type not in _WITHOUT_BYTES:
+        what = f"of a type {member.type.decode(errors='replace')!r} that is no file"
+    else:
+        return
+    raise DataError(
+        f"{archive} has {member.name}, {what}: write it again from the files themselves (tar --dereference "
+        "--hard-dereference, without --sparse)"
+    )
 
 
 def _cut_off(archive: Place, where: str) -> DataError:

@@ -3,7 +3,6 @@ the chunks stay where they are, and are read by zarr, where that is installed.""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -11,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_elastic.data.kinds.indices import write_index
 from cerebro_elastic.data.kinds.kind import Facts, Wanted, is_wanted, suffix_of
 from cerebro_elastic.data.kinds.values import as_column
 from cerebro_elastic.data.ragged import Columns
 from cerebro_elastic.errors import DataError, MissingExtra
-from cerebro_elastic.system.files import CHUNK, Place, exists, locate, read, write
+from cerebro_elastic.system.files import CHUNK, Place, locate, read
 
 RANGE = ".zarr-rows"
 """The suffix of a file that names a range of rows."""
@@ -27,8 +27,7 @@ def is_store(place: Place) -> bool:
 
 
 def write_ranges(store: Place, destination: Place, count: int) -> list[Place]:
-    """Write at most ``count`` files to ``destination``, each of which names a range of the rows of ``store``.
-    Their names have their digests."""
+    """Write at most ``count`` files to ``destination``, each of which names a range of rows of ``store``."""
     arrays = _arrays(store)
     lengths = {name: array.shape[0] if array.shape else 0 for name, array in arrays.items()}
     if len(set(lengths.values())) != 1 or not (rows := max(lengths.values())):
@@ -37,27 +36,24 @@ def write_ranges(store: Place, destination: Place, count: int) -> list[Place]:
         )
     step = max((array.shards or array.chunks)[0] for array in arrays.values())
     blocks = -(-rows // step)
-    ranges = []
-    for first, last in pairwise(np.linspace(0, blocks, min(count, blocks) + 1).astype(int).tolist()):
-        index = {
-            "store": store.fs.unstrip_protocol(store.path),
-            "arrays": _described(arrays),
-            "start": first * step,
-            "stop": min(last * step, rows),
-        }
-        content = json.dumps(index).encode()
-        ranges.append(destination / f"{first:09d}-{hashlib.sha256(content).hexdigest()[:16]}{RANGE}")
-        if not exists(ranges[-1]):
-            write(ranges[-1], [content])
-    return ranges
+    row_bytes = sum(array.nbytes for array in arrays.values()) // rows
+    shared = {
+        "row_bytes": row_bytes,
+        "store": store.fs.unstrip_protocol(store.path),
+        "arrays": _described(arrays),
+    }
+    bounds = np.linspace(0, blocks, min(count, blocks) + 1).astype(int) * step
+    return [
+        write_index(destination, at, RANGE, {**shared, "start": start, "stop": min(stop, rows)})
+        for at, (start, stop) in enumerate(pairwise(bounds.tolist()))
+    ]
 
 
 def look_at_range(place: Place, _wanted: Wanted) -> Facts:
     """The number of rows, and their bytes without compression."""
     index = json.loads(read(place))
     rows = index["stop"] - index["start"]
-    sizes = (np.dtype(dtype).itemsize * int(np.prod(shape[1:])) for shape, dtype in index["arrays"].values())
-    return Facts(rows, elsewhere=rows * sum(sizes))
+    return Facts(rows, elsewhere=rows * index["row_bytes"])
 
 
 def read_range(place: Place, wanted: Wanted, most: int | None, _schema: object = None) -> Iterator[Columns]:
@@ -68,9 +64,8 @@ def read_range(place: Place, wanted: Wanted, most: int | None, _schema: object =
     if _described(arrays) != {name: tuple(each) for name, each in index["arrays"].items()}:
         raise DataError(f"{index['store']} has other arrays than when the run was opened: start another run")
     used = {name: array for name, array in arrays.items() if is_wanted(name, wanted)}
-    row_bytes = sum(array.nbytes // max(1, array.shape[0]) for array in used.values())
     stop = index["stop"] if most is None else min(index["stop"], index["start"] + most)
-    for start in range(index["start"], stop, step := max(1, CHUNK // max(1, row_bytes))):
+    for start in range(index["start"], stop, step := max(1, CHUNK // max(1, index["row_bytes"]))):
         yield {name: as_column(name, array[start : min(start + step, stop)]) for name, array in used.items()}
 
 

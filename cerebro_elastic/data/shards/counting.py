@@ -69,8 +69,8 @@ def fetched(url: str) -> set[str]:
 def fetched_bytes(url: str, manifest: Manifest) -> tuple[int, int]:
     """The bytes of shards whose rows are counted, and those of all."""
     done = fetched(url)
-    bytes_of = {name: manifest.split(split)[index].bytes for name, (split, index) in _named(manifest).items()}
-    return sum(size for name, size in bytes_of.items() if name in done), sum(bytes_of.values())
+    sizes_of = {name: manifest.split(split)[index].bytes for name, (split, index) in _named(manifest).items()}
+    return sum(sizes_of[name] for name in done), sum(sizes_of.values())
 
 
 def _named(manifest: Manifest) -> dict[str, tuple[Split, int]]:

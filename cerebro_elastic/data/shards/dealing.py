@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
 
 import numpy as np
 
@@ -12,15 +11,11 @@ from cerebro_elastic.data.shard import Shard
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.system.words import counted
 
-OwnShards: TypeAlias = Mapping[Split, float | Sequence[Shard]]
-"""By split beside the training rows: a share of the rows, or shards of its own."""
-
 _KEYS: Mapping[Split, str] = {"train": "partitions", "valid": "valid_partitions"}
 
 
 def deal_shards(
-    shards: Sequence[Shard],
-    held_out: OwnShards,
+    given: Mapping[Split, float | Sequence[Shard]],
     partitions: Mapping[Split, int],
     seed: int,
     rows_of: Callable[[Shard], int],
@@ -28,8 +23,8 @@ def deal_shards(
     """The shards of each partition, by split. A partition has its shards in the order of their names.
 
     Args:
-        shards: The shards of the training rows, sorted by name.
-        held_out: Of a share, whole shards are held out: as many as come nearest to it, and at least one.
+        given: By split its shards, sorted by name. Or a share of the training rows: as many whole shards as
+            come nearest to it, and at least one.
         partitions: By split, the number of partitions; by default 1.
         seed: The seed by which shards are held out, and dealt where rows leave a choice.
         rows_of: How many rows a shard has, or about so many.
@@ -37,11 +32,13 @@ def deal_shards(
     Raises:
         DataError: There are fewer shards than partitions.
     """
+    shards = given["train"]
+    assert not isinstance(shards, float), "training rows are no share"
     order = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed))).permutation(len(shards))
     left, total = [shards[at] for at in order], sum(map(rows_of, shards))
     of_split: dict[Split, list[Shard]] = {}
     for split in ("test", "valid"):
-        share = held_out.get(split, 0.0)
+        share = given.get(split, 0.0)
         if isinstance(share, float):
             count = _nearest(list(map(rows_of, left)), share * total)
             of_split[split], left = left[:count], left[count:]

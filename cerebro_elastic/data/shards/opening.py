@@ -90,21 +90,26 @@ def open_shards(sources: ShardSources, destination: str, settings: PrepareSettin
             return write_ranges(folder, locate(destination) / "zarr", number)
         return write_indices(folder, locate(destination) / "pictures", number, settings.seed)
 
-    train = _looked_at(sources.train, wanted, indexed)
-    named: dict[Split, float | str] = {"valid": sources.valid, "test": sources.test}
-    own = {
+    named: dict[Split, float | str] = {"train": sources.train, "valid": sources.valid, "test": sources.test}
+    looked = {
         split: _looked_at(where, wanted, indexed) for split, where in named.items() if isinstance(where, str)
     }
-    shares = {split: share for split, share in named.items() if not isinstance(share, str)}
-    first = redacted(train[0].shard.url)
-    every = [*train, *chain(*own.values())]
+    every = list(chain(*looked.values()))
+    first = redacted(every[0].shard.url)
     schema = _schema(every, settings, wanted)
     sample = _sample(every, schema, wanted)
     vocabulary = _vocabulary(sample, settings, first)
-    rows_about = _estimate(every)
+    shard, facts = every[0]
+    rows = facts.rows or facts.rows_about
+
+    def rows_about(other: Shard) -> int:
+        return other.rows or max(1, other.bytes * rows // max(1, shard.bytes))
+
     dealt = deal_shards(
-        _shards(train),
-        {**shares, **{split: _shards(looked) for split, looked in own.items()}},
+        {
+            split: [each.shard for each in looked[split]] if isinstance(where, str) else where
+            for split, where in named.items()
+        },
         {"train": settings.partitions, "valid": settings.valid_partitions},
         settings.seed,
         rows_about,
@@ -125,24 +130,13 @@ def open_shards(sources: ShardSources, destination: str, settings: PrepareSettin
         features=Selection(settings).feature_names(filled(sample, settings.fill)),
         sample_weight=settings.sample_weight or "",
         reading={key: value for key in _READING if (value := getattr(settings, key))},
-        types=text_of(schema) if suffix_of(train[0].shard.url) in TEXT else "",
+        types=text_of(schema) if suffix_of(first) in TEXT else "",
         estimated=any(not each.shard.rows for each in every),
     )
     url = f"{destination.rstrip('/')}/{manifest.digest[:16]}"
     with translated(DataError, f"cannot write the dataset {redacted(url)}"):
         write(locate(url) / NAME, [manifest.to_json()])
     return url, manifest
-
-
-def _estimate(looked: Sequence[_Looked]) -> Callable[[Shard], int]:
-    """The rows of a shard or, if these were not counted, about how many it has, by its bytes."""
-    shard, facts = looked[0]
-    rows = facts.rows or facts.rows_about
-    return lambda other: other.rows or max(1, other.bytes * rows // max(1, shard.bytes))
-
-
-def _shards(looked: Sequence[_Looked]) -> list[Shard]:
-    return [each.shard for each in looked]
 
 
 def _with_own_splits(sources: ShardSources) -> ShardSources:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.column_checks import check_columns, check_finite, columns_of
+from cerebro_elastic.data.column_checks import check_columns, check_finite, columns_of, described
 from cerebro_elastic.data.kinds.arrow_columns import schema_in
 from cerebro_elastic.data.kinds.registry import kind_of_file
 from cerebro_elastic.data.manifest import Column, Manifest, Vocabulary
@@ -100,8 +100,4 @@ def _fitted(values: NDArray[Any] | Varying, like: Column) -> NDArray[Any] | Vary
 
 
 def _shown(column: Column | None) -> str:
-    if column is None:
-        return "nothing"
-    shape = "".join(f"[{size}]" for size in column.shape)
-    kind = {"rows": "", "ragged": "lists of ", "bytes": "encoded values, "}[column.kind]
-    return f"{kind}{np.dtype(column.dtype)}{shape}"
+    return "nothing" if column is None else described(column)

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
 import pytest
+from s3fs import S3FileSystem
 
 from cerebro_elastic.data.manifest import COUNTS, Manifest, read_manifest
 from cerebro_elastic.data.ragged import Ragged
@@ -254,7 +255,8 @@ def test_a_zarr_store_is_cut_between_chunks(
     version: int, where: str, s3: BadProxy, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     zarr = pytest.importorskip("zarr")
-    request.addfinalizer(zarr.core.sync.cleanup_resources)  # its thread
+    request.addfinalizer(zarr.core.sync.cleanup_resources)  # its thread, in which s3fs works
+    request.addfinalizer(S3FileSystem.clear_instance_cache)
     url = "s3://bucket/rows.zarr" if where == "s3" else str(tmp_path / "rows.zarr")
     group = zarr.open_group(url, mode="w", zarr_format=version)
     for name in ("x", "y"):
