@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 from cerebro_elastic.data.column_checks import columns_of
 from cerebro_elastic.data.kinds.arrow_columns import text_of
 from cerebro_elastic.data.kinds.kind import Facts, Wanted, is_wanted, suffix_of
-from cerebro_elastic.data.kinds.listing import files_of, is_pictures, split_folders
+from cerebro_elastic.data.kinds.listing import files_of, folder_columns, is_pictures, split_folders
 from cerebro_elastic.data.kinds.picture_index import write_indices
-from cerebro_elastic.data.kinds.registry import kind_of_file
+from cerebro_elastic.data.kinds.registry import kind_of, kind_of_file
 from cerebro_elastic.data.kinds.tables import TEXT, schema_of
 from cerebro_elastic.data.kinds.zarr_ranges import is_store, write_ranges
-from cerebro_elastic.data.manifest import NAME, SPLITS, Manifest, PartitionFiles, Split, Vocabulary
+from cerebro_elastic.data.manifest import NAME, Manifest, PartitionFiles, Split, Vocabulary
+from cerebro_elastic.data.preparing.column_files import by_split
 from cerebro_elastic.data.preparing.defects import filled
 from cerebro_elastic.data.preparing.selection import Selection
 from cerebro_elastic.data.preparing.settings import PrepareSettings
@@ -114,12 +115,11 @@ def open_shards(sources: ShardSources, destination: str, settings: PrepareSettin
         settings.seed,
         rows_about,
     )
-    partitions = {
-        split: tuple(
-            PartitionFiles(sum(map(rows_about, part)), (), tuple(part)) for part in dealt.get(split, ())
-        )
-        for split in SPLITS
-    }
+    partitions = by_split(
+        (split, PartitionFiles(sum(map(rows_about, part)), (), tuple(part)))
+        for split, parts in dealt.items()
+        for part in parts
+    )
     manifest = Manifest(
         columns_of(selected(sample, settings, vocabulary, f"the shard {first}")),
         partitions["train"],
@@ -163,6 +163,8 @@ def _looked_at(url: str, wanted: Wanted, indexed: Callable[[Place], list[Place]]
     with translated(DataError, f"cannot list the shards {redacted(url)}"), in_a_hurry():
         place = locate(url)
         places = indexed(place) if is_store(place) or is_pictures(place) else files_of(url, place)
+        if len(suffixes := {suffix_of(each.path) for each in places}) > 1:
+            kind_of(redacted(url), suffixes)
         known = dict[str, Any]()
         for folder in dict.fromkeys(os.path.dirname(place.path) for place in places):
             known |= identities(Place(places[0].fs, folder))
@@ -184,6 +186,13 @@ def _looked_at(url: str, wanted: Wanted, indexed: Callable[[Place], list[Place]]
         finally:
             for look in looks:
                 look.cancel()
+    ours = () if shards[0].facts.schema is None else shards[0].facts.schema.names
+    for name in folder_columns(place, places)[0]:
+        if is_wanted(name, wanted) and name not in ours:
+            raise DataError(
+                f"column {name!r} is in the names of folders of {redacted(url)}: leave it out by `columns`, "
+                "or name the shards as `source`, which reads such columns"
+            )
     if empty := [redacted(each.shard.url) for each in shards if each.facts.rows == 0]:
         raise DataError(
             f"{counted(len(empty), 'shard')} without rows: {some_of(empty, _SHOWN)}; remove it, or write it "

@@ -340,9 +340,7 @@ def test_a_sparse_file_in_an_archive_is_refused(tmp_path: Path, out: str, form: 
         file.write(b"end")
     command = ["tar", "--sparse", f"--format={form}", "-cf", "a.tar", "0.bin"]
     subprocess.run(command, cwd=tmp_path, check=True)
-    with pytest.raises(
-        DataError, match=r"has .*0.bin, without its zeros, as a sparse file: .*without --sp"
-    ):
+    with pytest.raises(DataError, match=r"has .*0.bin, without its zeros, as a sparse file: .*without --sp"):
         prepare(tmp_path / "a.tar", out, partitions=1, seed=0)
 
 
