@@ -27,7 +27,7 @@ def deal_shards(
             come nearest to it, and at least one.
         partitions: By split, the number of partitions; by default 1.
         seed: The seed by which shards are held out, and dealt where rows leave a choice.
-        rows_of: How many rows a shard has, or about so many.
+        rows_of: The rows of a shard, at least about.
 
     Raises:
         DataError: There are fewer shards than partitions.

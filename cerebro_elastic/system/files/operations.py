@@ -317,7 +317,7 @@ def open_read(place: Place) -> io.RawIOBase:
 
 
 def open_buffered(place: Place, ahead: int = CHUNK) -> io.BufferedReader[Any]:
-    """The file for reading, of which so many bytes are read ahead."""
+    """The file for reading; ``ahead`` is the number of bytes that are read ahead."""
     return io.BufferedReader(open_read(place), ahead)
 
 
