@@ -14,16 +14,10 @@ from cerebro_elastic.data.kinds.tables import TABLES, look_at_table, read_table
 from cerebro_elastic.data.kinds.tars import look_at_tar, read_tar
 from cerebro_elastic.data.kinds.zarr_ranges import RANGE, look_at_range, read_range
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.system.files import Place
-
-
-def _unknown(_place: Place) -> None:
-    return None
-
 
 _ARRAYS = Kind(look_at_arrays, read_arrays)
 KINDS: Mapping[str, Kind] = {
-    **dict.fromkeys(TABLES, Kind(look_at_table, read_table, _unknown)),
+    **dict.fromkeys(TABLES, Kind(look_at_table, read_table, lambda _place: None)),
     ".parquet": Kind(look_at_table, read_table),
     **dict.fromkeys(PACKED, Kind(look_at_packed, read_packed)),
     **dict.fromkeys(HDF5, Kind(look_at_hdf5, read_hdf5)),

@@ -73,11 +73,8 @@ def read_table(place: Place, wanted: Wanted, most: int | None, schema: Any = Non
         names = [field.name for field in fields]
     classes = _class_names(schema)
     for batch in _first(_batches(place, suffix, schema, most, names), most):
-        if more := [field for field in batch.schema if _is_more(field, schema, wanted)]:
-            raise DataError(
-                f"{place} has a column {brief(repr(more[0].name))}, which the first shard lacks: write it "
-                "as the others are, or leave the column out by `columns`"
-            )
+        if more := [field.name for field in batch.schema if _is_more(field, schema, wanted)]:
+            raise _differs(place, f"it has a column {brief(repr(more[0]))}")
         columns: dict[str, NDArray[Any] | Ragged] = {}
         for field in fields:
             try:
@@ -87,7 +84,7 @@ def read_table(place: Place, wanted: Wanted, most: int | None, schema: Any = Non
                     continue
                 if isinstance(exc, DataError):
                     raise
-                raise _of_another_type(place, f"column {field.name!r}: {exc}") from exc
+                raise _differs(place, f"column {field.name!r}: {exc}") from exc
             columns[field.name] = _coded(values, classes.get(field.name))
         yield columns
 
@@ -112,13 +109,13 @@ def _csv_batches(place: Place, types: Mapping[str, Any]) -> Iterator[Any]:
     except pa.ArrowInvalid as exc:
         if "conversion error" not in str(exc):
             raise
-        raise _of_another_type(place, str(exc)) from exc
+        raise _differs(place, str(exc)) from exc
 
 
-def _of_another_type(place: Place, what: str) -> DataError:
+def _differs(place: Place, what: str) -> DataError:
     return DataError(
-        f"{place} has values of another type than the first shard ({what}): write it as the others are, "
-        "leave the column out by `columns`, or name the shards as `source`, whose types suit all rows"
+        f"{place} differs from the first shard ({what}): write it as the others are, leave the column out by "
+        "`columns`, or name the shards as `source`, whose types suit all rows"
     )
 
 

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.kinds.byte_ranges import FileRanges
-from cerebro_elastic.data.kinds.indices import rows_by_index
 from cerebro_elastic.data.kinds.kind import Facts, Wanted
 from cerebro_elastic.data.kinds.values import as_column
 from cerebro_elastic.data.ragged import Columns, Varying, parts
@@ -35,9 +34,7 @@ _WITHOUT_BYTES = frozenset({tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, 
 
 
 def look_at_tar(place: Place, _wanted: Wanted) -> Facts:
-    """The number of samples by an index beside the archive, else about how many there are, by the first."""
-    if (known := rows_by_index(place)) is not None:
-        return Facts(known)
+    """About how many samples there are, by the first."""
     samples = list(islice(_samples(place, _LOOK_BYTES), _FEW))
     ends = [start + file_bytes for each in samples for start, file_bytes in each.members.values()]
     return Facts(None, rows_about=len(samples) * size(place) // max([1, *ends]))

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from cerebro_elastic.data.manifest import SPLITS, Split
+from cerebro_elastic.data.preparing.splits import KEYS
 from cerebro_elastic.data.shard import Shard
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.system.words import counted
-
-_KEYS: Mapping[Split, str] = {"train": "partitions", "valid": "valid_partitions"}
 
 
 def deal_shards(
@@ -40,7 +39,8 @@ def deal_shards(
     for split in ("test", "valid"):
         share = given.get(split, 0.0)
         if isinstance(share, float):
-            count = _nearest(list(map(rows_of, left)), share * total)
+            sums = np.cumsum(list(map(rows_of, left)))
+            count = int(np.argmin(np.abs(sums - share * total))) + 1 if share else 0
             of_split[split], left = left[:count], left[count:]
         else:
             of_split[split] = list(share)
@@ -52,12 +52,6 @@ def deal_shards(
     }
 
 
-def _nearest(of_shards: Sequence[int], rows: float) -> int:
-    """How many of the first shards, of these numbers of rows, come nearest to ``rows``; at least one unless
-    that is 0."""
-    return int(np.argmin(np.abs(np.cumsum(of_shards) - rows))) + 1 if rows else 0
-
-
 def _dealt(
     split: Split, shards: Sequence[Shard], partitions: int, rows_of: Callable[[Shard], int]
 ) -> list[list[Shard]]:
@@ -67,14 +61,12 @@ def _dealt(
     if len(shards) < partitions:
         raise DataError(
             f"{counted(len(shards), 'shard')} for {counted(partitions, f'{split} partition')}: a partition "
-            f"is a set of whole shards; use at most {len(shards)} (`{_KEYS.get(split, 'partitions')}`), "
+            f"is a set of whole shards; use at most {len(shards)} (`{KEYS.get(split, 'partitions')}`), "
             "write more shards, or name them as `source`, whose rows are dealt one by one"
         )
     dealt: list[list[Shard]] = [[] for _ in range(partitions)]
     rows = [0] * partitions
-    for shard in sorted(
-        shards, key=lambda shard: -rows_of(shard)
-    ):  # stable: equal ones keep the seed's order
+    for shard in sorted(shards, key=rows_of, reverse=True):  # stable: equal ones keep the seed's order
         least = min(range(partitions), key=lambda at: (rows[at], len(dealt[at])))
         dealt[least].append(shard)
         rows[least] += rows_of(shard)

@@ -96,12 +96,11 @@ def open_shards(sources: ShardSources, destination: str, settings: PrepareSettin
         split: _looked_at(where, wanted, indexed) for split, where in named.items() if isinstance(where, str)
     }
     every = list(chain(*looked.values()))
-    first = redacted(every[0].shard.url)
+    shard, facts = every[0]
+    first, rows = redacted(shard.url), facts.rows or facts.rows_about
     schema = _schema(every, settings, wanted)
     sample = _sample(every, schema, wanted)
     vocabulary = _vocabulary(sample, settings, first)
-    shard, facts = every[0]
-    rows = facts.rows or facts.rows_about
 
     def rows_about(other: Shard) -> int:
         return other.rows or max(1, other.bytes * rows // max(1, shard.bytes))
@@ -172,10 +171,9 @@ def _looked_at(url: str, wanted: Wanted, indexed: Callable[[Place], list[Place]]
     def looked_at(place: Place) -> _Looked:
         with translated(DataError, f"cannot read the shard {place}"):
             kind, found = kind_of_file(str(place)), known[place.path]
-            if kind.rows_beside is None or place == places[0]:
-                facts = kind.look(place, wanted)
-            else:
-                facts = Facts(kind.rows_beside(place))
+            rows = None if kind.rows_beside is None else kind.rows_beside(place)
+            looks = kind.rows_beside is None or (rows is None and place == places[0])
+            facts = kind.look(place, wanted) if looks else Facts(rows)
         url = str(place.fs.unstrip_protocol(place.path))
         return _Looked(Shard(url, found.bytes, found.tag, facts.rows or 0, facts.elsewhere), facts)
 

@@ -328,12 +328,12 @@ def test_class_names_in_tars_are_refused_as_words_are(tmp_path: Path) -> None:
         (
             "csv",
             lambda path: path.write_text("number,y,z\n1,1,2\n"),
-            "has a column 'z', which the first .*lacks",
+            "differs from the first shard .*'z'",
         ),
         (
             "csv",
             lambda path: path.write_text("number,y\n1,0.5\n"),
-            r"2.csv has values of another type .*'0.5'",
+            r"2.csv differs from the first shard .*'0.5'",
         ),
         ("csv", lambda path: path.rename(f"{path}.gz"), r"has compressed files \(.gz\)"),
         ("jsonl", lambda path: path.write_text(""), "the shard .*jsonl has no rows"),
@@ -345,7 +345,7 @@ def test_class_names_in_tars_are_refused_as_words_are(tmp_path: Path) -> None:
         (
             "jsonl",
             lambda path: path.write_text('{"x": [1, 2], "y": 0.5, "tokens": [1]}'),
-            "2.jsonl has values of another type .*'y'",
+            "2.jsonl differs from the first shard .*'y'",
         ),
         ("feather", lambda path: path.write_bytes(path.read_bytes()[:-9]), "cannot read the shard .*feather"),
         ("tar", lambda path: path.write_bytes(as_tar([])), "tar has no samples"),
