@@ -149,10 +149,11 @@ class UnitRunner:
         often meanwhile. What is not ``needed`` yet comes only if there is ``room`` (``NoRoom``)."""
         return self.cache.fetch(self._url, self._manifest, self._split(phase), index, beat, room)
 
-    def count_rows(self, beat: Callable[[], None], home: Collection[int] = ()) -> None:
+    def count_rows(self, beat: Callable[[], None], home: Callable[[], Collection[int]] = tuple) -> None:
         """Wait until the rows of shards are counted, and help, with those of the partitions at ``home``
         first. ``beat`` is called often meanwhile."""
-        self._manifest = counted(self._url, self._manifest, self.cache, beat, home)
+        if self._manifest.estimated:
+            self._manifest = counted(self._url, self._manifest, self.cache, beat, home())
 
     def holds(self, phase: Phase, index: int) -> bool:
         """Whether the cache holds a partition."""

@@ -101,8 +101,10 @@ def _serve(
         with (Path(env["CEREBRO_DUMPS"]) / str(identity.local_rank)).open("w") as dump:
             watchdog = Watchdog(dump, clock)
             runner = _unit_runner(spec, env, identity.local_rank, watchdog.beat)
-            homes = record.state().homes.items()
-            home = [partition for partition, names in homes if identity.node in names]
+
+            def home() -> list[int]:
+                return [j for j, names in record.state().homes.items() if identity.node in names]
+
             with suppress(CerebroError):  # the first unit reports the error
                 runner.count_rows(partial(_beat, watchdog, leaving), home)
             context = RankContext(

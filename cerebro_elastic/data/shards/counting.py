@@ -31,10 +31,8 @@ _STALE_SECONDS = 60.0
 def counted(
     url: str, manifest: Manifest, cache: PartitionCache, beat: Callable[[], None], home: Collection[int] = ()
 ) -> Manifest:
-    """The dataset at ``url`` with the rows of all its partitions, once they are known. Of the training
-    partitions those at ``home`` are fetched first. Raises ``DataError`` if a shard cannot be used."""
-    if not manifest.estimated:
-        return manifest
+    """The ``estimated`` dataset at ``url`` with the rows of all partitions, once they are known. Training
+    partitions at ``home`` are fetched first. Raises ``DataError`` if a shard cannot be used."""
     with translated(DataError, f"cannot count the rows of {url}"):
         named = _named(manifest)
         claims = _Claims(records(url) / "claims")
