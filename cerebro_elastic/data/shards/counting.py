@@ -1,16 +1,15 @@
 """Counting rows that only reading the shards tells, while they are fetched for training.
 
 The length of an epoch depends on the rows of all partitions, so nodes wait for each other before the first
-unit: each fetches partitions into its cache that no other has claimed, side by side, and units then go to the
-nodes that hold them. A partition whose claim has stood still, as that of a dead node does, is fetched by
-another.
+unit. Each fetches the partitions that are at home on it, side by side; a node that has none yet fetches those
+that no other has claimed, and is then given what it holds. A claim that stands still is that of a dead node.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
@@ -19,7 +18,7 @@ from cerebro_elastic.data.made_partition import recorded, records
 from cerebro_elastic.data.manifest import COUNTS, SPLITS, Manifest, Split, read_manifest
 from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.system.files import Place, create, locate, read, remove, sizes, translated, write
+from cerebro_elastic.system.files import Identity, Place, create, identities, locate, sizes, translated, write
 
 _LOOK_SECONDS = 0.5
 _RENEW_SECONDS = 5.0
@@ -36,16 +35,15 @@ def counted(
     with translated(DataError, f"cannot count the rows of {url}"):
         named = _named(manifest)
         claims = _Claims(records(url) / "claims")
-        at_home = {f"train-{index:05d}" for index in home}
+        ours = {f"train-{index:05d}" for index in home} or named.keys()
         while left := named.keys() - fetched(url):
-            in_order = sorted(left, key=lambda name: (name not in at_home, name))
-            mine = next(filter(claims.take, in_order), None)
+            mine = claims.take(sorted(left), ours)
             if mine is None:
                 beat()
                 time.sleep(_LOOK_SECONDS)
-            else:
-                with claims.kept(mine):
-                    cache.fetch(url, manifest, *named[mine], partial(claims.renew, mine, beat))
+                continue
+            with claims.kept(mine):
+                cache.fetch(url, manifest, *named[mine], partial(claims.renew, mine, beat))
         rows: dict[Split, list[int]] = {split: [] for split in SPLITS}
         for split, index in named.values():
             made = recorded(url, split, index)
@@ -81,35 +79,35 @@ def _named(manifest: Manifest) -> dict[str, tuple[Split, int]]:
 
 
 class _Claims:
-    """Which partitions are being fetched, as files in ``folder`` that change as long as bytes come."""
+    """Which partitions are being fetched, as files in ``folder`` that change as long as bytes come. An empty
+    one says that a node has failed to fetch it."""
 
     def __init__(self, folder: Place) -> None:
         self._folder = folder
-        self._seen: dict[str, tuple[bytes, float]] = {}
-        """By partition, the claim of another as it was read last, and since when it is the same."""
+        self._seen: dict[str, tuple[Identity | None, float]] = {}
+        """By partition its claim, and since when it is the same."""
         self._renewed, self._numbers = 0.0, count(1)
 
-    def take(self, name: str) -> bool:
-        """Claim a partition; whether that succeeds."""
-        place, now = self._folder / name, time.monotonic()
-        if name not in self._seen and create(place, b"0"):
-            return True
-        try:
-            claim = read(place)
-        except FileNotFoundError:  # given up
-            self._seen.pop(name, None)
-            return False
-        before, since = self._seen.get(name, (b"", now))
-        self._seen[name] = claim, since if claim == before else now
-        return claim == before and now - since > _STALE_SECONDS
+    def take(self, names: Iterable[str], ours: Collection[str]) -> str | None:
+        """Claim one of the partitions: one of ``ours``, or one that nobody else seems to be able to fetch."""
+        found, now = identities(self._folder), time.monotonic()
+        for name in names:
+            claim = found.get((self._folder / name).path)
+            if claim is None and name in ours and create(self._folder / name, b"0"):
+                return name
+            before, since = self._seen.get(name, (claim, now))
+            self._seen[name] = claim, (since if claim == before else now)
+            if (claim is not None and not claim.bytes) or now - self._seen[name][1] > _STALE_SECONDS:
+                return name
+        return None
 
     @contextmanager
     def kept(self, name: str) -> Iterator[None]:
-        """Give the claim up if the block fails: others then see at once whether they fare better."""
+        """If the block fails, others see at once whether they fare better."""
         try:
             yield
         except BaseException:
-            remove(self._folder / name)
+            write(self._folder / name, [])
             raise
 
     def renew(self, name: str, beat: Callable[[], None]) -> None:

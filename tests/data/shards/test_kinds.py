@@ -235,7 +235,7 @@ def test_hosts_count_side_by_side_and_fetch_each_shard_once(
     with ThreadPoolExecutor(3) as hosts:
         found = list(hosts.map(on_host, range(3)))
     assert sum(s3.served.values()) == manifest.training_bytes
-    assert sorted(index for _, cached in found for index in cached) == [0, 1, 2]
+    assert [cached for _, cached in found] == [(0,), (1,), (2,)]
     for one, _ in found:
         assert (one, one.digest) == (read_manifest(url), manifest.digest)
         assert (sorted(one.rows), one.estimated) == ([3, 3, 4], False)
@@ -245,7 +245,7 @@ def test_hosts_count_side_by_side_and_fetch_each_shard_once(
     next((tmp_path / "data").rglob(COUNTS)).unlink()
     monkeypatch.setattr(counting, "_STALE_SECONDS", 0.1)
     cache = PartitionCache(tmp_path / "another", make=make_columns)
-    assert counted(url, manifest, cache, lambda: None) == read_manifest(url)
+    assert counted(url, manifest, cache, lambda: None, [0]) == read_manifest(url)
     assert cache.cached(manifest) == (1,)
 
 
