@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_once import MadeBatches
 from cerebro_elastic.data.reading.made_twice import BATCHES
 from cerebro_elastic.data.reading.partition import Partition, unopened
-from cerebro_elastic.data.shards.counting import counted
+from cerebro_elastic.data.shards.counting import Home, counted
 from cerebro_elastic.data.shards.making import make_columns
 from cerebro_elastic.errors import RecipeError, TaskError
 from cerebro_elastic.recipes import Recipe
@@ -149,11 +149,11 @@ class UnitRunner:
         often meanwhile. What is not ``needed`` yet comes only if there is ``room`` (``NoRoom``)."""
         return self.cache.fetch(self._url, self._manifest, self._split(phase), index, beat, room)
 
-    def count_rows(self, beat: Callable[[], None], home: Callable[[], Collection[int]] = tuple) -> None:
-        """Wait until the rows of shards are counted, and help, with those of the partitions at ``home``
-        first. ``beat`` is called often meanwhile."""
+    def count_rows(self, beat: Callable[[], None], home: Home = tuple) -> None:
+        """Wait until the rows of shards are counted, and help, with those of the partitions at ``home``.
+        ``beat`` is called often meanwhile."""
         if self._manifest.estimated:
-            self._manifest = counted(self._url, self._manifest, self.cache, beat, home())
+            self._manifest = counted(self._url, self._manifest, self.cache, beat, home)
 
     def holds(self, phase: Phase, index: int) -> bool:
         """Whether the cache holds a partition."""

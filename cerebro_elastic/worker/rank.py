@@ -102,8 +102,9 @@ def _serve(
             watchdog = Watchdog(dump, clock)
             runner = _unit_runner(spec, env, identity.local_rank, watchdog.beat)
 
-            def home() -> list[int]:
-                return [j for j, names in record.state().homes.items() if identity.node in names]
+            def home() -> list[int] | None:
+                homes = record.state().homes
+                return [j for j, names in homes.items() if identity.node in names] if homes else None
 
             with suppress(CerebroError):  # the first unit reports the error
                 runner.count_rows(partial(_beat, watchdog, leaving), home)

@@ -13,12 +13,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
+from typing import TypeAlias
 
 from cerebro_elastic.data.made_partition import recorded, records
 from cerebro_elastic.data.manifest import COUNTS, SPLITS, Manifest, Split, read_manifest
 from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.system.files import Identity, Place, create, identities, locate, sizes, translated, write
+
+Home: TypeAlias = Callable[[], Collection[int] | None]
+"""Says which training partitions are at home on this node; ``None``: the leader has not placed any yet."""
 
 _LOOK_SECONDS = 0.5
 _RENEW_SECONDS = 5.0
@@ -28,16 +32,20 @@ _STALE_SECONDS = 60.0
 
 
 def counted(
-    url: str, manifest: Manifest, cache: PartitionCache, beat: Callable[[], None], home: Collection[int] = ()
+    url: str, manifest: Manifest, cache: PartitionCache, beat: Callable[[], None], home: Home = tuple
 ) -> Manifest:
-    """The ``estimated`` dataset at ``url`` with the rows of all partitions, once they are known. Training
-    partitions at ``home`` are fetched first. Raises ``DataError`` if a shard cannot be used."""
+    """The ``estimated`` dataset at ``url`` with the rows of all partitions, once they are known. Raises
+    ``DataError`` if a shard cannot be used."""
     with translated(DataError, f"cannot count the rows of {url}"):
         named = _named(manifest)
         claims = _Claims(records(url) / "claims")
-        ours = {f"train-{index:05d}" for index in home} or named.keys()
         while left := named.keys() - fetched(url):
-            mine = claims.take(sorted(left), ours)
+            mine = None
+            if (at_home := home()) is not None:
+                ours = {
+                    name for name, (split, index) in named.items() if split != "train" or index in at_home
+                }
+                mine = claims.take(sorted(left), ours if at_home else named.keys())
             if mine is None:
                 beat()
                 time.sleep(_LOOK_SECONDS)

@@ -230,7 +230,7 @@ def test_hosts_count_side_by_side_and_fetch_each_shard_once(
 
     def on_host(number: int) -> tuple[Manifest, tuple[int, ...]]:
         cache = PartitionCache(tmp_path / f"host-{number}", make=make_columns)
-        return counted(url, manifest, cache, lambda: None, [number]), cache.cached(manifest)
+        return counted(url, manifest, cache, lambda: None, lambda: [number]), cache.cached(manifest)
 
     with ThreadPoolExecutor(3) as hosts:
         found = list(hosts.map(on_host, range(3)))
@@ -245,7 +245,7 @@ def test_hosts_count_side_by_side_and_fetch_each_shard_once(
     next((tmp_path / "data").rglob(COUNTS)).unlink()
     monkeypatch.setattr(counting, "_STALE_SECONDS", 0.1)
     cache = PartitionCache(tmp_path / "another", make=make_columns)
-    assert counted(url, manifest, cache, lambda: None, [0]) == read_manifest(url)
+    assert counted(url, manifest, cache, lambda: None, lambda: [0]) == read_manifest(url)
     assert cache.cached(manifest) == (1,)
 
 
