@@ -49,6 +49,8 @@ def status(
 
     Example: cerebro status digits --verbose
     """
+    from cerebro_elastic.runs.counting import counting_text
+
     if verbose and as_json:
         raise RunError("--verbose would do nothing with --json, which has it all: leave it out")
     if verbose and show != "configs":
@@ -69,6 +71,8 @@ def status(
     led = f", led by {now.state.leader}" if now.state.leader else ""
     console.print(f"run {run.id}: {how}{led}", soft_wrap=True)
     notes = [outlook.text] if outlook is not None else []
+    if now.live and (counting := counting_text(run.spec)) is not None:
+        notes.append(counting)
     lines = None if verbose else _LINES
     console.print(progress_view(now.state, objective, None, lines, verbose=verbose, notes=notes, end=end))
     if now.head is not None:

@@ -28,6 +28,8 @@ class MadePartition:
     """As of a partition that was prepared; the paths are those in the cache."""
     shards: Mapping[str, str]
     """The sha256 of each shard, by URL."""
+    rows: int = 0
+    """Those of all shards; 0 in records of earlier releases."""
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self), sort_keys=True).encode()
@@ -75,7 +77,7 @@ def compare(url: str, split: Split, index: int, made: MadePartition) -> None:
         if create(_record(url, split, index), made.to_json()):
             return
         first = recorded(url, split, index)
-    if first is None or first == made:
+    if first is None or (first.files, first.shards) == (made.files, made.shards):
         return
     other = [shard for shard, digest in made.shards.items() if first.shards.get(shard) != digest]
     what = f"the shard {redacted(other[0])} has" if other else "the columns that were made of its shards have"
@@ -86,7 +88,12 @@ def compare(url: str, split: Split, index: int, made: MadePartition) -> None:
 
 
 def _record(url: str, split: Split, index: int) -> Place:
-    return locate(url) / "made" / f"{split}-{index:05d}.json"
+    return records(url) / f"{split}-{index:05d}.json"
+
+
+def records(url: str) -> Place:
+    """Where first hosts record what they have made of the dataset at ``url``."""
+    return locate(url) / "made"
 
 
 def _parsed(text: bytes) -> MadePartition:

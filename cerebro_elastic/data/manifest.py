@@ -7,9 +7,9 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -30,6 +30,8 @@ from cerebro_elastic.system.files import (
 
 VERSION = 1
 NAME = "manifest.json"
+COUNTS = "rows.json"
+"""Beside the manifest of shards that had to be read to count their rows: those of each partition."""
 
 Split: TypeAlias = Literal["train", "valid", "test"]
 Kind: TypeAlias = Literal["rows", "ragged", "bytes"]
@@ -132,6 +134,10 @@ class Manifest:
     groups; 0: without regard to folds."""
     reading: Mapping[str, Any] = field(default_factory=dict)
     """Of shards: the keys of a recipe's ``data`` that say how their columns become those above."""
+    types: str = ""
+    """Of shards of text: the columns of the first one, as pyarrow writes a schema, in base64."""
+    estimated: bool = False
+    """Whether rows of shards are still to be counted: a partition's number is an estimate."""
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -140,8 +146,14 @@ class Manifest:
 
     @cached_property  # each look into the cache asks for it
     def digest(self) -> str:
-        """sha256 of all the above: two datasets with one digest are the same, byte for byte."""
+        """sha256 of all the above: two datasets with one digest are the same, byte for byte. Rows of shards
+        that were counted later are no part of it."""
         values = asdict(self, dict_factory=_without_later)
+        values.pop("estimated", None)
+        for files in chain.from_iterable(values[split] for split in SPLITS):
+            if shards := files.get("shards"):
+                known = [shard["rows"] for shard in shards]
+                files["rows"] = sum(known) if all(known) else 0
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def split(self, split: Split) -> tuple[PartitionFiles, ...]:
@@ -171,7 +183,19 @@ def _without_later(items: list[tuple[str, Any]]) -> dict[str, Any]:
     return {key: value for key, value in items if value or key not in _LATER}
 
 
-_LATER = frozenset({"folds", "reading", "shards", "elsewhere"})
+_LATER = frozenset({"folds", "reading", "shards", "elsewhere", "types", "estimated"})
+
+
+def with_rows(manifest: Manifest, rows: Mapping[Split, Sequence[int]]) -> Manifest:
+    """The dataset of shards, whose partitions have these ``rows``."""
+    counted: dict[str, Any] = {
+        split: tuple(map(_replaced_rows, manifest.split(split), numbers)) for split, numbers in rows.items()
+    }
+    return replace(manifest, **counted, estimated=False)
+
+
+def _replaced_rows(files: PartitionFiles, rows: int) -> PartitionFiles:
+    return replace(files, rows=rows)
 
 
 def read_manifest(url: str) -> Manifest:
@@ -185,7 +209,10 @@ def read_manifest(url: str) -> Manifest:
                 f"there is no dataset at {url}: {place} is missing; correct the URL, or prepare it "
                 "with `cerebro prepare`"
             ) from exc
-    return _parse(text, str(place))
+        manifest = _parse(text, str(place))
+        if manifest.estimated and exists(counts := locate(url) / COUNTS):
+            return with_rows(manifest, json.loads(read(counts)))
+        return manifest
 
 
 def check_unchanged(url: str, digest: str) -> Manifest:

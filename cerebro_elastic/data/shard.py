@@ -19,6 +19,7 @@ class Shard:
     tag: str
     """What the storage says of its content: the ETag, else when it was changed."""
     rows: int
+    """0: they are counted when a host fetches it."""
     elsewhere: int = 0
     """The bytes of the files that this one names, if its rows are in these."""
 

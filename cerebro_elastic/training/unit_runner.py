@@ -22,6 +22,7 @@ from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.made_once import MadeBatches
 from cerebro_elastic.data.reading.made_twice import BATCHES
 from cerebro_elastic.data.reading.partition import Partition, unopened
+from cerebro_elastic.data.shards.counting import Home, counted
 from cerebro_elastic.data.shards.making import make_columns
 from cerebro_elastic.errors import RecipeError, TaskError
 from cerebro_elastic.hop import checkpoint
@@ -147,6 +148,12 @@ class UnitRunner:
         """A training or validation partition, fetched into the cache if it is not there. ``beat`` is called
         often meanwhile. Data not ``needed`` yet come only if they find ``room`` (``NoRoom``)."""
         return self.cache.fetch(self._url, self._manifest, self._split(phase), index, beat, room)
+
+    def count_rows(self, beat: Callable[[], None], home: Home = tuple) -> None:
+        """Wait until the rows of shards are counted, and help, with those of the partitions at ``home``.
+        ``beat`` is called often meanwhile."""
+        if self._manifest.estimated:
+            self._manifest = counted(self._url, self._manifest, self.cache, beat, home)
 
     def holds(self, phase: Phase, index: int) -> bool:
         """Whether the cache holds a partition."""

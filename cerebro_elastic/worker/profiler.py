@@ -60,6 +60,7 @@ def profile_attempt(
         wait = context.rendezvous.waiting(attempt, rank_assignment, beat)
         state = context.state_fetcher.load(attempt.input, wait=wait)
         meter = resources.Meter(runner.device)
+        runner.count_rows(beat)
         job = runner.job(config, attempt.unit, state, strategy=attempt.strategy, beat=beat)
         with context.rendezvous.group(attempt, rank_assignment, hang_seconds):
             profiled = profile(runner, job, context.clock, meter, limit)

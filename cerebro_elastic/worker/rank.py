@@ -101,6 +101,13 @@ def _serve(
         with (Path(env["CEREBRO_DUMPS"]) / str(identity.local_rank)).open("w") as dump:
             watchdog = Watchdog(dump, clock)
             runner = _unit_runner(spec, env, identity.local_rank, watchdog.beat)
+
+            def home() -> list[int] | None:
+                homes = record.state().homes
+                return [j for j, names in homes.items() if identity.node in names] if homes else None
+
+            with suppress(CerebroError):  # the first unit reports the error
+                runner.count_rows(partial(_beat, watchdog, leaving), home)
             context = RankContext(
                 ledger=ledger,
                 spec=spec,
@@ -144,6 +151,12 @@ def _unit_runner(spec: Spec, env: Mapping[str, str], local_rank: int, beat: Call
     if uses_torch:
         _prepare(spec.plan.strategies, device)
     return runner
+
+
+def _beat(watchdog: Watchdog, leaving: Leaving) -> None:
+    watchdog.beat()
+    if leaving.asked:
+        raise RunError("the node is leaving")
 
 
 def _do_units(context: RankContext, assignments: AssignmentWatcher, env: Mapping[str, str]) -> bool:

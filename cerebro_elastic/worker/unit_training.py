@@ -106,6 +106,7 @@ def train_attempt(
     fetcher.begin(unit.partition)
     fetch_seconds = _fetch_partition(context, unit)
     meter = ResourceMeter(runner.device, clock)
+    runner.count_rows(beat)
     job = runner.job(config, unit, state, strategy=attempt.strategy, beat=meter.watching(beat))
     fetcher.prefetch(attempt.prefetch, part)
     name = name_of(unit.epoch, position(config), attempt.token)

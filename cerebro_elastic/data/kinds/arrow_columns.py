@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -92,6 +93,18 @@ def flat_schema(schema: Any) -> Any:
 
     empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
     return flat(empty).schema.with_metadata(schema.metadata)
+
+
+def text_of(schema: Any) -> str:
+    """The schema as a text, for a manifest."""
+    return base64.b64encode(schema.serialize()).decode()
+
+
+def schema_in(text: str) -> Any:
+    """The schema that ``text_of`` has made a text of."""
+    import pyarrow as pa
+
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
 def cast_to(batch: Any, field: Any) -> Any:

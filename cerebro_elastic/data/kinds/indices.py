@@ -1,14 +1,16 @@
-"""The ``index.json`` that others' writers leave beside their shards."""
+"""The ``index.json`` that others' writers leave beside their shards, and files of ours that name where rows
+are."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.system.files import Identity, Place, identity, locate, read
+from cerebro_elastic.system.files import Identity, Place, exists, identity, locate, read, write
 
 _NAME = "index.json"
 
@@ -38,3 +40,12 @@ def rows_by_index(place: Place) -> int | None:
     name = str(place).rpartition("/")[2]
     listed = index_beside(place).get("shardlist", ())
     return next((int(entry["nsamples"]) for entry in listed if entry["url"].endswith(name)), None)
+
+
+def write_index(folder: Place, number: int, suffix: str, index: Mapping[str, Any]) -> Place:
+    """Write an index of ours. Its name has its digest: what is there already stays as it is."""
+    content = json.dumps(index).encode()
+    place = folder / f"{number:05d}-{hashlib.sha256(content).hexdigest()[:16]}{suffix}"
+    if not exists(place):
+        write(place, [content])
+    return place

@@ -18,7 +18,8 @@ Wanted: TypeAlias = Collection[str] | None
 class Facts:
     """What is known of a file before its rows are read."""
 
-    rows: int
+    rows: int | None
+    """``None``: they are counted when the file is fetched."""
     schema: Any = None
     """Of a table, its columns, of pyarrow."""
     lengths: Mapping[str, int] = field(default_factory=dict)
@@ -27,6 +28,8 @@ class Facts:
     """The columns in which a row has no value, as far as that is known."""
     elsewhere: int = 0
     """The bytes of the files that this one names, if its rows are in these."""
+    rows_about: int = 0
+    """About how many rows there are, if these were not counted."""
 
 
 Look: TypeAlias = Callable[[Place, Wanted], Facts]
@@ -48,6 +51,8 @@ class Kind:
 
     look: Look
     read: Read
+    rows_beside: Callable[[Place], int | None] | None = None
+    """Where a look has to read rows: their number without that, by a file beside it."""
 
 
 def is_wanted(name: str, wanted: Wanted) -> bool:

@@ -69,14 +69,14 @@ def look_at_packed(place: Place, _wanted: Wanted) -> Facts:
     if head.startswith(_FRAMED):
         return Facts(int.from_bytes(head[12:16], "little"))
     with _opened(place) as (opened, _):
-        return Facts(_count(opened.read(4), place))
+        return Facts(_count(opened, place))
 
 
 def read_packed(place: Place, wanted: Wanted, most: int | None, _schema: object = None) -> Iterator[Columns]:
     """The columns of the shard at ``place``; of no more than its first ``most`` rows. Raises ``DataError`` if
     it is cut off, or has values that cannot be read without the code that wrote them."""
     with _opened(place) as (file, inflated):
-        rows = _count(_exactly(file, 4, place), place)
+        rows = _count(file, place)
         offsets = np.frombuffer(_exactly(file, 4 * (rows + 1), place), "<u4").astype(np.int64)
         rows = rows if most is None else min(rows, most)
         begin = 4 * (len(offsets) + 1)
@@ -121,10 +121,8 @@ def _inflated(file: Any) -> Any:
     return pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
 
 
-def _count(head: bytes, place: Place) -> int:
-    if len(head) < 4:
-        raise DataError(f"the shard {place} is cut off: copy it again from where it came from")
-    return int.from_bytes(head, "little")
+def _count(file: Any, place: Place) -> int:
+    return int.from_bytes(_exactly(file, 4, place), "little")
 
 
 def _exactly(file: Any, size: int, place: Place) -> bytes:

@@ -3,44 +3,39 @@ pictures of one shard. The pictures stay where they are."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
+from itertools import starmap
 from typing import Any
 
 import numpy as np
 
 from cerebro_elastic.data.categories import Coded
 from cerebro_elastic.data.kinds.byte_ranges import FileRanges
+from cerebro_elastic.data.kinds.indices import write_index
 from cerebro_elastic.data.kinds.kind import Facts, Wanted
 from cerebro_elastic.data.kinds.pictures import read_images
-from cerebro_elastic.data.ragged import Columns
-from cerebro_elastic.system.files import Place, exists, locate, read, write
+from cerebro_elastic.data.ragged import Columns, Index
+from cerebro_elastic.system.files import Place, locate, read
 
 INDEX = ".pictures"
 """The suffix of a file that names the pictures of a shard."""
 
 
 def write_indices(folder: Place, destination: Place, count: int, seed: int) -> list[Place]:
-    """Write ``count`` files to ``destination`` that name the pictures in ``folder``, by ``seed``. A file's
-    name has its digest: what is there already stays as it is."""
+    """Write ``count`` files to ``destination`` that name the pictures in ``folder``, by ``seed``."""
     columns = read_images(folder)
     image, label = columns["image"], columns["label"]
     assert isinstance(image, FileRanges)
     assert isinstance(label, Coded)
     order = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed))).permutation(len(image))
-    indices = []
-    for at, rows in enumerate(np.array_split(order, min(count, len(order)))):
-        index = {
-            "folder": str(folder.fs.unstrip_protocol(folder.path)),
-            "classes": list(label.categories),
-            "pictures": [[image.keys[row], int(image.sizes[row]), int(label[row])] for row in np.sort(rows)],
-        }
-        content = json.dumps(index).encode()
-        indices.append(destination / f"{at:05d}-{hashlib.sha256(content).hexdigest()[:16]}{INDEX}")
-        if not exists(indices[-1]):
-            write(indices[-1], [content])
-    return indices
+    shared = {"folder": folder.fs.unstrip_protocol(folder.path), "classes": list(label.categories)}
+
+    def written(at: int, rows: Index) -> Place:
+        named = [[image.keys[row], int(image.sizes[row]), int(label[row])] for row in np.sort(rows)]
+        return write_index(destination, at, INDEX, {**shared, "pictures": named})
+
+    return list(starmap(written, enumerate(np.array_split(order, min(count, len(order))))))
 
 
 def look_at_index(place: Place, _wanted: Wanted) -> Facts:

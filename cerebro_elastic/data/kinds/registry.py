@@ -6,23 +6,31 @@ from collections.abc import Mapping
 
 from cerebro_elastic.data.kinds.arrays import look_at_arrays, read_arrays
 from cerebro_elastic.data.kinds.hdf5 import HDF5, look_at_hdf5, read_hdf5
+from cerebro_elastic.data.kinds.indices import rows_by_index
 from cerebro_elastic.data.kinds.kind import Kind, suffix_of
 from cerebro_elastic.data.kinds.packed import PACKED, look_at_packed, read_packed
 from cerebro_elastic.data.kinds.picture_index import INDEX, look_at_index, read_index
 from cerebro_elastic.data.kinds.tables import TABLES, look_at_table, read_table
 from cerebro_elastic.data.kinds.tars import look_at_tar, read_tar
+from cerebro_elastic.data.kinds.zarr_ranges import RANGE, look_at_range, read_range
 from cerebro_elastic.errors import DataError
 
 _ARRAYS = Kind(look_at_arrays, read_arrays)
 KINDS: Mapping[str, Kind] = {
-    **dict.fromkeys(TABLES, Kind(look_at_table, read_table)),
+    **dict.fromkeys(TABLES, Kind(look_at_table, read_table, lambda _place: None)),
+    ".parquet": Kind(look_at_table, read_table),
     **dict.fromkeys(PACKED, Kind(look_at_packed, read_packed)),
     **dict.fromkeys(HDF5, Kind(look_at_hdf5, read_hdf5)),
-    ".tar": Kind(look_at_tar, read_tar),
+    ".tar": Kind(look_at_tar, read_tar, rows_by_index),
     ".npz": _ARRAYS,
     ".npy": _ARRAYS,
 }
 """By suffix."""
+_INDICES: Mapping[str, Kind] = {
+    INDEX: Kind(look_at_index, read_index),
+    RANGE: Kind(look_at_range, read_range),
+}
+"""By suffix, of files that name where rows are."""
 
 _COMPRESSED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
 """The suffixes of files that are refused as compressed."""
@@ -44,6 +52,6 @@ def kind_of(name: str, suffixes: set[str]) -> Kind:
 
 
 def kind_of_file(url: str) -> Kind:
-    """The kind of one file, which may be an index of pictures."""
+    """The kind of one file, which may be an index of pictures or name rows of a Zarr store."""
     suffix = suffix_of(url)
-    return Kind(look_at_index, read_index) if suffix == INDEX else kind_of(url, {suffix})
+    return _INDICES[suffix] if suffix in _INDICES else kind_of(url, {suffix})

@@ -20,7 +20,7 @@ from cerebro_elastic.data.kinds.arrow_columns import (
     flat,
     flat_schema,
 )
-from cerebro_elastic.data.kinds.kind import Facts, Wanted, is_wanted, suffix_of
+from cerebro_elastic.data.kinds.kind import Facts, Look, Wanted, is_wanted, suffix_of
 from cerebro_elastic.data.kinds.text_tables import csv_batches, csv_facts, json_batches, json_facts
 from cerebro_elastic.data.ragged import Columns, Ragged
 from cerebro_elastic.errors import DataError, MissingExtra, brief
@@ -28,8 +28,9 @@ from cerebro_elastic.registry import install_extra
 from cerebro_elastic.system.files import CHUNK, Place, open_buffered, open_read
 
 _ARROW, _JSON = (".arrow", ".feather"), (".jsonl", ".ndjson")
-TABLES = (".csv", ".tsv", ".parquet", *_ARROW, *_JSON)
-"""The suffixes of tables."""
+TEXT = (".csv", ".tsv", *_JSON)
+TABLES = (*TEXT, ".parquet", *_ARROW)
+"""The suffixes of tables, and of those whose types only their rows say."""
 
 _BATCH_BYTES = 4 * CHUNK
 """About so much of a table is in memory at a time."""
@@ -48,15 +49,7 @@ def look_at_table(place: Place, wanted: Wanted = None) -> Facts:
         raise MissingExtra(
             f"reading CSV, JSON lines, Parquet and Arrow needs pyarrow: {install_extra('parquet')}"
         ) from exc
-    suffix = suffix_of(str(place))
-    if suffix == ".parquet":
-        facts = _parquet_facts(place)
-    elif suffix in _ARROW:
-        facts = facts_of(_arrow_schema(place), _arrow_batches(place))
-    elif suffix in _JSON:
-        facts = json_facts(place, wanted)
-    else:
-        facts = csv_facts(place, wanted)
+    facts = _FACTS.get(suffix_of(str(place)), csv_facts)(place, wanted)
     if twice := [name for name, count in Counter(facts.schema.names).items() if count > 1]:
         raise DataError(
             f"{place} has the column {brief(repr(twice[0]))} more than once: rename one of them (or is its "
@@ -67,15 +60,8 @@ def look_at_table(place: Place, wanted: Wanted = None) -> Facts:
 
 def read_table(place: Place, wanted: Wanted, most: int | None, schema: Any = None) -> Iterator[Columns]:
     """The ``wanted`` columns of one file, a piece of its rows at a time; of no more than its first ``most``
-    rows. If a column that is named does not exist, all that can be read.
-
-    Args:
-        place: The file.
-        wanted: The columns that are used.
-        most: The number of rows.
-        schema: The columns and their types; by default those of the file, of which text is read once more for
-            them. Columns that the file lacks have no value in any row.
-    """
+    rows. If a column that is named does not exist, all that can be read. ``schema`` has the columns and their
+    types, by default those of the file. Columns that it lacks have no value in any row."""
     import pyarrow as pa
 
     suffix = suffix_of(str(place))
@@ -87,14 +73,18 @@ def read_table(place: Place, wanted: Wanted, most: int | None, schema: Any = Non
         names = [field.name for field in fields]
     classes = _class_names(schema)
     for batch in _first(_batches(place, suffix, schema, most, names), most):
+        if more := [field.name for field in batch.schema if _is_more(field, schema, wanted)]:
+            raise _differs(place, f"it has a column {brief(repr(more[0]))}")
         columns: dict[str, NDArray[Any] | Ragged] = {}
         for field in fields:
             try:
                 values = column_of(field.name, cast_to(batch, field))
-            except (DataError, pa.ArrowException):
-                if is_wanted(field.name, wanted):
+            except (DataError, pa.ArrowException) as exc:
+                if not is_wanted(field.name, wanted):
+                    continue
+                if isinstance(exc, DataError):
                     raise
-                continue
+                raise _differs(place, f"column {field.name!r}: {exc}") from exc
             columns[field.name] = _coded(values, classes.get(field.name))
         yield columns
 
@@ -108,7 +98,25 @@ def _batches(
         return _arrow_batches(place)
     if suffix in _JSON:
         return (batch for _, batch in json_batches(place))
-    return csv_batches(place, {field.name: field.type for field in schema})
+    return _csv_batches(place, {field.name: field.type for field in schema})
+
+
+def _csv_batches(place: Place, types: Mapping[str, Any]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    try:
+        yield from csv_batches(place, types)
+    except pa.ArrowInvalid as exc:
+        if "conversion error" not in str(exc):
+            raise
+        raise _differs(place, str(exc)) from exc
+
+
+def _differs(place: Place, what: str) -> DataError:
+    return DataError(
+        f"{place} differs from the first shard ({what}): write it as the others are, leave the column out by "
+        "`columns`, or name the shards as `source`, whose types suit all rows"
+    )
 
 
 def schema_of(tables: Sequence[tuple[str, Facts]], wanted: Wanted) -> Any:
@@ -117,13 +125,19 @@ def schema_of(tables: Sequence[tuple[str, Facts]], wanted: Wanted) -> Any:
     known: dict[str, Sequence[str]] = {}
     metadata = None
     for name, facts in tables:
-        if not facts.rows:
+        if facts.rows == 0:
             raise DataError(f"{name} has no rows, only the names of its columns: remove it, or give another")
         metadata = metadata or facts.schema.metadata
         for column, classes in _class_names(facts.schema).items():
             if known.setdefault(column, classes) != classes:
                 raise DataError(f"{name} has other classes of {column!r} than the files before it")
     return common_schema([(name, facts.schema) for name, facts in tables], wanted).with_metadata(metadata)
+
+
+def _is_more(field: Any, schema: Any, wanted: Wanted) -> bool:
+    """Whether the field has values for a column that is used, and that ``schema`` lacks."""
+    has_values = str(field.type) != "null"  # a structure that no row of the batch has
+    return has_values and field.name not in schema.names and is_wanted(field.name, wanted)
 
 
 def _first(batches: Iterable[Any], most: int | None) -> Iterator[Any]:
@@ -150,7 +164,7 @@ def _class_names(schema: Any) -> Mapping[str, Sequence[str]]:
     }
 
 
-def _parquet_facts(place: Place) -> Facts:
+def _parquet_facts(place: Place, _wanted: Wanted) -> Facts:
     """A column whose row groups all have ``rows * length`` values has lists of this mean length."""
     import pyarrow.parquet
 
@@ -185,6 +199,17 @@ def _parquet_batches(place: Place, most: int | None, names: Sequence[str] | None
         rows = max(1, min(most or _BATCH_ROWS, _BATCH_ROWS, int(_BATCH_BYTES / max(1, row_bytes))))
         for group in range(len(groups)):  # of all at once pyarrow would keep what it has read ahead
             yield from map(flat, opened.iter_batches(rows, [group], names))
+
+
+def _arrow_facts(place: Place, _wanted: Wanted) -> Facts:
+    return facts_of(_arrow_schema(place), _arrow_batches(place))
+
+
+_FACTS: Mapping[str, Look] = {
+    ".parquet": _parquet_facts,
+    **dict.fromkeys(_ARROW, _arrow_facts),
+    **dict.fromkeys(_JSON, json_facts),
+}
 
 
 def _arrow_schema(place: Place) -> Any:

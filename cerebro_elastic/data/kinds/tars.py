@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.kinds.byte_ranges import FileRanges
-from cerebro_elastic.data.kinds.indices import rows_by_index
 from cerebro_elastic.data.kinds.kind import Facts, Wanted
 from cerebro_elastic.data.kinds.values import as_column
 from cerebro_elastic.data.ragged import Columns, Varying, parts
@@ -26,21 +25,25 @@ File: TypeAlias = tuple[str, int, int]
 """A file's name, where it begins in the archive, and its bytes."""
 
 _BLOCK = tarfile.BLOCKSIZE
+_FEW = 64
+"""The samples by which the number of all is estimated."""
+_LOOK_BYTES = CHUNK // 16
+"""Bytes that are read ahead where only the first samples are."""
 _WITHOUT_BYTES = frozenset({tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, b"D", b"V"})
 """The types of members that hold no file: folders (``D``: with a list of their files), devices, a label."""
 
 
 def look_at_tar(place: Place, _wanted: Wanted) -> Facts:
-    """The number of samples: by an index beside the archive, else by reading it. Of a remote one, the bytes
-    between the headers of large files are not read."""
-    known = rows_by_index(place)
-    return Facts(sum(1 for _ in _samples(place)) if known is None else known)
+    """About how many samples there are, by the first."""
+    samples = list(islice(_samples(place, _LOOK_BYTES), _FEW))
+    ends = [start + file_bytes for each in samples for start, file_bytes in each.members.values()]
+    return Facts(None, rows_about=len(samples) * size(place) // max([1, *ends]))
 
 
 def read_tar(place: Place, _wanted: Wanted, most: int | None, _schema: object = None) -> Iterator[Columns]:
     """A column for each extension: of encoded values, of whole numbers or class names (``cls``), and for each
     field of ``json``. Raises ``DataError`` for an archive that is cut off or no such."""
-    samples = list(islice(_samples(place), most))
+    samples = list(islice(_samples(place, CHUNK if most is None else _LOOK_BYTES), most))
     if not samples:
         raise DataError(f"{place} has no samples: give archives of files such as 0001.jpg")
     columns: dict[str, NDArray[Any] | Varying] = {}
@@ -63,9 +66,9 @@ class _Sample:
     """By extension, where the file begins in the archive and its bytes."""
 
 
-def _samples(archive: Place) -> Iterator[_Sample]:
+def _samples(archive: Place, ahead: int) -> Iterator[_Sample]:
     sample = None
-    for path, start, file_bytes in _files_in(archive):
+    for path, start, file_bytes in _files_in(archive, ahead):
         folder, slash, name = path.rpartition("/")
         stem, _, extension = name.partition(".")
         extension = extension.lower()
@@ -82,11 +85,11 @@ def _samples(archive: Place) -> Iterator[_Sample]:
         yield sample
 
 
-def _files_in(archive: Place) -> Iterator[File]:
-    """The archive's files, in its order. Raises ``DataError`` unless each file's bytes lie in it as they are
-    and, at the end, unless the archive is whole."""
+def _files_in(archive: Place, ahead: int) -> Iterator[File]:
+    """The archive's files, in its order. ``ahead``: the bytes of a request. Raises ``DataError`` unless each
+    file's bytes lie in it as they are and, at the end, unless the archive is whole."""
     length, names, end = size(archive), set[str](), 0
-    with open_buffered(archive) as opened:
+    with open_buffered(archive, ahead) as opened:
         try:
             with tarfile.open(fileobj=opened, mode="r:") as file:
                 for member in file:
@@ -123,20 +126,17 @@ def _files_in(archive: Place) -> Iterator[File]:
 def _check_member(archive: Place, member: tarfile.TarInfo) -> None:
     """Raise ``DataError`` for what is neither a file with its bytes nor without a file."""
     if member.issparse():
-        raise DataError(
-            f"{archive} has {member.name} without its zeros, as a sparse file: write it again without tar's "
-            "--sparse (-S)"
-        )
-    if member.issym() or member.islnk():
-        raise DataError(
-            f"{archive} has the link {member.name} to {member.linkname}: write the archive again with the "
-            "files themselves (tar --dereference --hard-dereference)"
-        )
-    if member.type not in tarfile.REGULAR_TYPES and member.type not in _WITHOUT_BYTES:
-        raise DataError(
-            f"{archive} has {member.name}, of a type {member.type.decode(errors='replace')!r} that is no "
-            "file: write the archive again from files"
-        )
+        what = "without its zeros, as a sparse file"
+    elif member.issym() or member.islnk():
+        what = f"a link to {member.linkname}"
+    elif member.type not in tarfile.REGULAR_TYPES and member.type not in _WITHOUT_BYTES:
+        what = f"of a type {member.type.decode(errors='replace')!r} that is no file"
+    else:
+        return
+    raise DataError(
+        f"{archive} has {member.name}, {what}: write it again from the files themselves (tar --dereference "
+        "--hard-dereference, without --sparse)"
+    )
 
 
 def _cut_off(archive: Place, where: str) -> DataError:

@@ -85,14 +85,11 @@ def _read_path(name: str, wanted: Wanted) -> Columns:
 
         columns = _joined(pieces(), wanted)
         # Class names of WebDataset become numbers without being asked for.
-        words = columns.get("cls")
-        if ".tar" in suffixes and not isinstance(words, Varying | None) and _are_words(words):
-            return {**columns, "cls": coded(words.tolist(), f"{files[0]}: the .cls files")}
+        cls = columns.get("cls")
+        words = [] if isinstance(cls, Varying | None) else cls.tolist()
+        if ".tar" in suffixes and words and all(isinstance(word, str) for word in words):
+            return {**columns, "cls": coded(words, f"{files[0]}: the .cls files")}
         return columns
-
-
-def _are_words(column: NDArray[Any]) -> bool:
-    return all(isinstance(word, str) for word in column.tolist())
 
 
 def _repeated(values: Mapping[str, int | str | None], piece: Columns) -> Columns:

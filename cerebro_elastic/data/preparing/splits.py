@@ -26,7 +26,8 @@ HELD_OUT: Mapping[Split, str] = {"test": "test", "valid": "validation"}
 rows whatever is held out for validation."""
 
 _NAMES: Mapping[Split, str] = {"train": "training", **HELD_OUT}
-_KEYS: Mapping[Split, str] = {"train": "partitions", "valid": "valid_partitions"}
+KEYS: Mapping[Split, str] = {"train": "partitions", "valid": "valid_partitions"}
+"""The keys of a recipe that say how many partitions a split has."""
 
 
 class Sources(NamedTuple):
@@ -150,7 +151,7 @@ def _deal(split: Split, columns: Columns, rows: Index, partitions: int) -> list[
     if len(rows) < partitions:
         raise DataError(
             f"{counted(len(rows), f'{what} row')} for {counted(partitions, 'partition')}: each needs at "
-            f"least one; use at most {len(rows)} (`{_KEYS[split]}`), or more data"
+            f"least one; use at most {len(rows)} (`{KEYS[split]}`), or more data"
         )
     return [
         PartitionRows(split, index, columns, part)

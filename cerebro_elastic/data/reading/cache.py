@@ -68,22 +68,22 @@ class PartitionCache:
         it.
         """
         name = f"{split} partition {index} of {url}"
-        folder, files = self._folder(manifest, split, index), manifest.split(split)[index]
+        folder, of_shards = self._folder(manifest, split, index), manifest.split(split)[index].shards
         with translated(DataError, f"cannot fetch {name} into {folder}"):
             lock = use(folder)
             try:
-                entries = self._entries(manifest, split, index)
-                partition = self._found(index, files.rows, entries, name)
+                partition = self._found(manifest, split, index, name)
                 if partition is None:
                     self.misses += 1
                     with locked(folder, beat):
-                        if files.shards:
-                            entries = self._made(manifest, split, index, beat, room)
+                        if of_shards:
+                            self._make_columns(manifest, split, index, beat, room)
                         else:
+                            entries = self._entries(manifest, split, index)
                             with self._room(entries, url, room):
                                 self._bring_in_place_of_others(entries, url, manifest, beat, room)
-                    partition = _opened(index, files.rows, entries, name)
-                if files.shards and folder not in self._compared:
+                    partition = self._opened(manifest, split, index, name)
+                if of_shards and folder not in self._compared:
                     compare(url, split, index, _made_here(folder))
                     self._compared.add(folder)
             except BaseException:
@@ -92,12 +92,13 @@ class PartitionCache:
             weakref.finalize(partition, os.close, lock)
             return partition
 
-    def _found(self, index: int, rows: int, entries: list[CachedColumn], name: str) -> Partition | None:
+    def _found(self, manifest: Manifest, split: Split, index: int, name: str) -> Partition | None:
         """The partition, if it is in the cache."""
         try:
+            entries = self._entries(manifest, split, index)
             if not entries or not all(entry.is_its_own for entry in entries):
                 return None
-            partition = _opened(index, rows, entries, name)
+            partition = self._opened(manifest, split, index, name)
         except (OSError, ValueError, DamagedData):  # gone, cut short or changed since it was checked
             return None
         self.hits += 1
@@ -149,35 +150,41 @@ class PartitionCache:
                     f"{source} is missing: restore it, or prepare the dataset again at another place"
                 ) from exc
 
-    def _made(
+    def _make_columns(
         self, manifest: Manifest, split: Split, index: int, beat: Callable[[], None], room: Room
-    ) -> list[CachedColumn]:
+    ) -> None:
         """Make a partition's files of its shards, unless those that lie here are whole."""
         assert self._make is not None, "a cache of shards has what makes columns of them"
         folder, files = self._folder(manifest, split, index), manifest.split(split)[index]
         entries = self._entries(manifest, split, index)
         if entries and all(entry.is_its_own or entry.check(beat) for entry in entries):
-            return entries
+            return
         limit = self.limit_bytes
         space = disk_space(self.root) if limit is None else CacheSpace(self.root, limit)
         row_bytes = sum(column.row_bytes for column in manifest.columns)
         with space.reserved(folder, max(files.bytes, files.rows * row_bytes), room):
             made = self._make(manifest, files, folder, beat)
         # The values of a ragged column are summed by its offsets, which stand before them.
-        made_files = replace(files, files=made.files)
+        made_files = replace(files, files=made.files, rows=made.rows)
         taken = [entry.taken_in(beat) for entry in cached_columns(folder, manifest.columns, made_files)]
         made = replace(made, files=tuple(entry.file for entry in taken))
         write_text(path_in(folder), made.to_json().decode())
-        return self._entries(manifest, split, index)
+
+    def _opened(self, manifest: Manifest, split: Split, index: int, name: str) -> Partition:
+        rows = self._files(manifest, split, index).rows
+        return _opened(index, rows, self._entries(manifest, split, index), name)
 
     def _entries(self, manifest: Manifest, split: Split, index: int) -> list[CachedColumn]:
         """The partition's files in the cache; none if they are still to be made of shards."""
-        folder, partition = self._folder(manifest, split, index), manifest.split(split)[index]
-        if partition.shards:
-            if (made := made_in(folder)) is None:
-                return []
-            partition = replace(partition, files=made.files)
-        return list(cached_columns(folder, manifest.columns, partition))
+        files, folder = self._files(manifest, split, index), self._folder(manifest, split, index)
+        return list(cached_columns(folder, manifest.columns, files)) if files.files else []
+
+    def _files(self, manifest: Manifest, split: Split, index: int) -> PartitionFiles:
+        """The partition; of shards with the files that were made of them here."""
+        files = manifest.split(split)[index]
+        if not files.shards or (made := made_in(self._folder(manifest, split, index))) is None:
+            return files
+        return replace(files, files=made.files, rows=made.rows or files.rows)
 
     def _folder(self, manifest: Manifest, split: Split, index: int) -> Path:
         return self.root / manifest.digest / f"{split}-{index:05d}"

@@ -41,7 +41,11 @@ def missing_classes(manifest: Manifest, label: str) -> Iterator[str]:
     if len(whole) > _MOST_CLASSES:
         return
     lacking = {
-        index: sorted(value for value in whole if not of_one[value] and _expected(whole, of_one, value))
+        index: sorted(
+            value
+            for value, rows in whole.items()
+            if not of_one[value] and rows * of_one.total() >= _EXPECTED * whole.total()
+        )
         for index, of_one in enumerate(counts)
     }
     if few := [index for index, classes in lacking.items() if classes]:
@@ -52,10 +56,6 @@ def missing_classes(manifest: Manifest, label: str) -> Iterator[str]:
             "Write them shuffled, use fewer partitions, or name them as `source`, whose rows are shuffled "
             "all together"
         )
-
-
-def _expected(whole: Counter[int], part: Counter[int], value: int) -> bool:
-    return whole[value] * part.total() >= _EXPECTED * whole.total()
 
 
 def _classes(shard: Shard, label: str) -> Counter[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cerebro_elastic.data.column_checks import rows_in
 from cerebro_elastic.data.manifest import Column, Manifest, PartitionFiles
 from cerebro_elastic.data.preparing.growing import GrowingColumn
 from cerebro_elastic.data.ragged import Ragged, of_one_length
@@ -21,12 +22,11 @@ def first_rows(root: Place, manifest: Manifest, files: PartitionFiles, most: int
     for shard in files.shards:
         if most <= 0:
             break
-        place = locate(shard.url)
-        for piece in read_shard(place, manifest.reading, manifest.columns, manifest.vocabulary, most):
+        for piece in read_shard(locate(shard.url), manifest, most):
+            most -= rows_in(piece)
             for name, values in piece.items():
                 for part in parts_in_memory(values):
                     growing[name].append(part)
-        most -= shard.rows
     return {column.name: _whole(growing[column.name], column) for column in manifest.columns}
 
 

@@ -44,7 +44,7 @@ def make_columns(
     ``beat`` is called again and again while bytes come. Raises ``DataError`` if a shard is another one now,
     is damaged, or has other columns; the message names it.
     """
-    digests = dict[str, str]()
+    digests, total = dict[str, str](), 0
     with ExitStack() as stack:
         writers = dict[str, ColumnWriter]()
         number = 0
@@ -53,7 +53,7 @@ def make_columns(
             number += 1 if column.kind == "rows" else 2
         for shard, place, digest in _fetched(files.shards, folder, beat):
             rows = 0
-            for piece in read_shard(place, manifest.reading, manifest.columns, manifest.vocabulary):
+            for piece in read_shard(place, manifest):
                 rows += rows_in(piece)
                 for name, values in piece.items():
                     for part in parts_in_memory(values):
@@ -62,12 +62,15 @@ def make_columns(
             check_shard(shard)  # it may have changed while it was read
             _check_rows(shard, rows)
             digests[shard.url] = digest
+            total += rows
         written = [file for writer in writers.values() for file in writer.finish()]
-    return MadePartition(tuple(written), digests)
+    return MadePartition(tuple(written), digests, total)
 
 
 def _check_rows(shard: Shard, rows: int) -> None:
-    if rows != shard.rows:
+    if not rows:
+        raise DataError(f"the shard {redacted(shard.url)} has no rows: remove it, or write it again")
+    if shard.rows not in (0, rows):
         raise DataError(
             f"the shard {redacted(shard.url)} has {counted(rows, 'row')}, and {shard.rows} by its footer or "
             "index: write them again, or remove the index"

@@ -1,6 +1,7 @@
-"""Opening a dataset of shards: they are listed, counted and dealt to partitions. No row is moved.
+"""Opening a dataset of shards: they are listed and dealt to partitions. No row is moved.
 
-Of files whose footer or index says how many rows they have, only that is read, and the first rows of one.
+Of files whose footer or index says how many rows they have, only that is read, and the first rows of one. Of
+others only the first is read; the rows of all are counted when hosts fetch them (``counting.py``).
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from cerebro_elastic.data.column_checks import columns_of
-from cerebro_elastic.data.kinds.kind import Facts, Wanted, is_wanted
-from cerebro_elastic.data.kinds.listing import files_of, is_pictures, split_folders
+from cerebro_elastic.data.kinds.arrow_columns import text_of
+from cerebro_elastic.data.kinds.kind import Facts, Wanted, is_wanted, suffix_of
+from cerebro_elastic.data.kinds.listing import files_of, folder_columns, is_pictures, split_folders
 from cerebro_elastic.data.kinds.picture_index import write_indices
-from cerebro_elastic.data.kinds.registry import kind_of_file
-from cerebro_elastic.data.kinds.tables import schema_of
-from cerebro_elastic.data.manifest import NAME, SPLITS, Manifest, PartitionFiles, Split, Vocabulary
+from cerebro_elastic.data.kinds.registry import kind_of, kind_of_file
+from cerebro_elastic.data.kinds.tables import TEXT, schema_of
+from cerebro_elastic.data.kinds.zarr_ranges import is_store, write_ranges
+from cerebro_elastic.data.manifest import NAME, Manifest, PartitionFiles, Split, Vocabulary
+from cerebro_elastic.data.preparing.column_files import by_split
 from cerebro_elastic.data.preparing.defects import filled
 from cerebro_elastic.data.preparing.selection import Selection
 from cerebro_elastic.data.preparing.settings import PrepareSettings
 from cerebro_elastic.data.ragged import Columns, Ragged, Varying
 from cerebro_elastic.data.shard import Shard
-from cerebro_elastic.data.shards.dealing import OwnShards, deal_shards
+from cerebro_elastic.data.shards.dealing import deal_shards
 from cerebro_elastic.data.shards.shard_columns import selected
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes.data import named_columns
@@ -83,19 +87,37 @@ def open_shards(sources: ShardSources, destination: str, settings: PrepareSettin
 
     def indexed(folder: Place) -> list[Place]:
         number = _INDICES * max(settings.partitions, settings.valid_partitions)
+        if is_store(folder):
+            return write_ranges(folder, locate(destination) / "zarr", number)
         return write_indices(folder, locate(destination) / "pictures", number, settings.seed)
 
-    train = _looked_at(sources.train, wanted, indexed)
-    named: dict[Split, float | str] = {"valid": sources.valid, "test": sources.test}
-    own = {
+    named: dict[Split, float | str] = {"train": sources.train, "valid": sources.valid, "test": sources.test}
+    looked = {
         split: _looked_at(where, wanted, indexed) for split, where in named.items() if isinstance(where, str)
     }
-    shares = {split: share for split, share in named.items() if not isinstance(share, str)}
-    first = redacted(train[0].shard.url)
-    sample = _sample([*train, *chain(*own.values())], settings, wanted)
+    every = list(chain(*looked.values()))
+    shard, facts = every[0]
+    first, rows = redacted(shard.url), facts.rows or facts.rows_about
+    schema = _schema(every, settings, wanted)
+    sample = _sample(every, schema, wanted)
     vocabulary = _vocabulary(sample, settings, first)
-    partitions = _dealt(
-        train, {**shares, **{split: _shards(looked) for split, looked in own.items()}}, settings
+
+    def rows_about(other: Shard) -> int:
+        return other.rows or max(1, other.bytes * rows // max(1, shard.bytes))
+
+    dealt = deal_shards(
+        {
+            split: [each.shard for each in looked[split]] if isinstance(where, str) else where
+            for split, where in named.items()
+        },
+        {"train": settings.partitions, "valid": settings.valid_partitions},
+        settings.seed,
+        rows_about,
+    )
+    partitions = by_split(
+        (split, PartitionFiles(sum(map(rows_about, part)), (), tuple(part)))
+        for split, parts in dealt.items()
+        for part in parts
     )
     manifest = Manifest(
         columns_of(selected(sample, settings, vocabulary, f"the shard {first}")),
@@ -107,30 +129,13 @@ def open_shards(sources: ShardSources, destination: str, settings: PrepareSettin
         features=Selection(settings).feature_names(filled(sample, settings.fill)),
         sample_weight=settings.sample_weight or "",
         reading={key: value for key in _READING if (value := getattr(settings, key))},
+        types=text_of(schema) if suffix_of(first) in TEXT else "",
+        estimated=any(not each.shard.rows for each in every),
     )
     url = f"{destination.rstrip('/')}/{manifest.digest[:16]}"
     with translated(DataError, f"cannot write the dataset {redacted(url)}"):
         write(locate(url) / NAME, [manifest.to_json()])
     return url, manifest
-
-
-def _dealt(
-    train: Sequence[_Looked], held_out: OwnShards, settings: PrepareSettings
-) -> dict[Split, tuple[PartitionFiles, ...]]:
-    """The partitions of each split."""
-    numbers: dict[Split, int] = {"train": settings.partitions, "valid": settings.valid_partitions}
-    dealt = deal_shards(_shards(train), held_out, numbers, settings.seed)
-    return {
-        split: tuple(
-            PartitionFiles(sum(shard.rows for shard in part), (), tuple(part))
-            for part in dealt.get(split, ())
-        )
-        for split in SPLITS
-    }
-
-
-def _shards(looked: Sequence[_Looked]) -> list[Shard]:
-    return [each.shard for each in looked]
 
 
 def _with_own_splits(sources: ShardSources) -> ShardSources:
@@ -151,22 +156,26 @@ def _with_own_splits(sources: ShardSources) -> ShardSources:
 
 
 def _looked_at(url: str, wanted: Wanted, indexed: Callable[[Place], list[Place]]) -> list[_Looked]:
-    """The shards at ``url``, sorted by name; of a folder of pictures its indices, which ``indexed`` writes.
+    """The shards at ``url``, sorted by name; of a folder of pictures and a Zarr store the files that
+    ``indexed`` writes.
     Raises ``DataError`` if one has no rows, or is none."""
     with translated(DataError, f"cannot list the shards {redacted(url)}"), in_a_hurry():
         place = locate(url)
-        places = indexed(place) if is_pictures(place) else files_of(url, place)
+        places = indexed(place) if is_store(place) or is_pictures(place) else files_of(url, place)
+        if len(suffixes := {suffix_of(each.path) for each in places}) > 1:
+            kind_of(redacted(url), suffixes)
         known = dict[str, Any]()
         for folder in dict.fromkeys(os.path.dirname(place.path) for place in places):
             known |= identities(Place(places[0].fs, folder))
 
     def looked_at(place: Place) -> _Looked:
         with translated(DataError, f"cannot read the shard {place}"):
-            facts, found = kind_of_file(str(place)).look(place, wanted), known[place.path]
-        shard = Shard(
-            str(place.fs.unstrip_protocol(place.path)), found.bytes, found.tag, facts.rows, facts.elsewhere
-        )
-        return _Looked(shard, facts)
+            kind, found = kind_of_file(str(place)), known[place.path]
+            rows = None if kind.rows_beside is None else kind.rows_beside(place)
+            looks = kind.rows_beside is None or (rows is None and place == places[0])
+            facts = kind.look(place, wanted) if looks else Facts(rows)
+        url = str(place.fs.unstrip_protocol(place.path))
+        return _Looked(Shard(url, found.bytes, found.tag, facts.rows or 0, facts.elsewhere), facts)
 
     with ThreadPoolExecutor(_LOOKS) as threads:
         looks = [threads.submit(copy_context().run, looked_at, place) for place in places]
@@ -175,7 +184,14 @@ def _looked_at(url: str, wanted: Wanted, indexed: Callable[[Place], list[Place]]
         finally:
             for look in looks:
                 look.cancel()
-    if empty := [redacted(each.shard.url) for each in shards if not each.shard.rows]:
+    ours = () if shards[0].facts.schema is None else shards[0].facts.schema.names
+    for name in folder_columns(place, places)[0]:
+        if is_wanted(name, wanted) and name not in ours:
+            raise DataError(
+                f"column {name!r} is in the names of folders of {redacted(url)}: leave it out by `columns`, "
+                "or name the shards as `source`, which reads such columns"
+            )
+    if empty := [redacted(each.shard.url) for each in shards if each.facts.rows == 0]:
         raise DataError(
             f"{counted(len(empty), 'shard')} without rows: {some_of(empty, _SHOWN)}; remove it, or write it "
             "again"
@@ -183,19 +199,24 @@ def _looked_at(url: str, wanted: Wanted, indexed: Callable[[Place], list[Place]]
     return shards
 
 
-def _sample(looked: Sequence[_Looked], settings: PrepareSettings, wanted: Wanted) -> Columns:
-    """The first rows of the first shard, in the types that hold the values of all. Raises ``DataError`` where
-    there are none, for a column that one of them lacks, and for values that are missing."""
+def _schema(looked: Sequence[_Looked], settings: PrepareSettings, wanted: Wanted) -> Any:
+    """Of tables, the types that hold the values of all that were looked at. Raises ``DataError`` for a column
+    that one of them lacks, and for values that are missing."""
     _check_footers(looked, settings, wanted)
     tables = [(redacted(shard.url), facts) for shard, facts in looked if facts.schema is not None]
-    schema = schema_of(tables, wanted) if tables else None
+    return schema_of(tables, wanted) if tables else None
+
+
+def _sample(looked: Sequence[_Looked], schema: Any, wanted: Wanted) -> Columns:
+    """The first rows of the first shard, in the types of ``schema``. Raises ``DataError`` where there are
+    none."""
     place = locate(looked[0].shard.url)
     with translated(DataError, f"cannot read the shard {place}"):
         piece = next(kind_of_file(str(place)).read(place, wanted, _SAMPLE, schema))
 
     def have_one_length(name: str) -> bool:
-        lengths = {facts.lengths.get(name) for _, facts in tables}
-        return not tables or (len(lengths) == 1 and None not in lengths)
+        lengths = {facts.lengths.get(name) for _, facts in looked if facts.schema is not None}
+        return not lengths or (len(lengths) == 1 and None not in lengths)
 
     return {
         name: values.as_rows() if isinstance(values, Ragged) and have_one_length(name) else values

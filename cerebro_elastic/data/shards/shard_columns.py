@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.column_checks import check_columns, check_finite, columns_of
+from cerebro_elastic.data.column_checks import check_columns, check_finite, columns_of, described
+from cerebro_elastic.data.kinds.arrow_columns import schema_in
 from cerebro_elastic.data.kinds.registry import kind_of_file
-from cerebro_elastic.data.manifest import Column, Vocabulary
+from cerebro_elastic.data.manifest import Column, Manifest, Vocabulary
 from cerebro_elastic.data.preparing.defects import filled
 from cerebro_elastic.data.preparing.selection import Selection
 from cerebro_elastic.data.preparing.settings import PrepareSettings
@@ -21,29 +22,17 @@ from cerebro_elastic.recipes.data import named_columns
 from cerebro_elastic.system.files import Place, translated
 
 
-def read_shard(
-    place: Place,
-    reading: Mapping[str, Any],
-    columns: Sequence[Column],
-    vocabulary: Vocabulary,
-    most: int | None = None,
-) -> Iterator[Columns]:
-    """The columns of the shard at ``place``, or of no more than its first rows, a piece of the rows at a
-    time. Raises ``DataError`` if it cannot be read, or has other columns.
-
-    Args:
-        place: The shard, or a copy of it.
-        reading: ``Manifest.reading``.
-        columns: Those of the dataset.
-        vocabulary: The names of its classes.
-        most: The number of rows to read; by default all.
-    """
-    settings = PrepareSettings(**reading)
+def read_shard(place: Place, manifest: Manifest, most: int | None = None) -> Iterator[Columns]:
+    """The columns of the dataset's shard at ``place``, or of a copy of it, a piece of the rows at a time; of
+    no more than its first ``most`` rows. Raises ``DataError`` if it cannot be read, or has other columns."""
+    settings = PrepareSettings(**manifest.reading)
+    schema = schema_in(manifest.types) if manifest.types else None
     with translated(DataError, f"cannot read the shard {place}"):
-        for piece in kind_of_file(str(place)).read(place, named_columns(dict(settings)), most):
+        for piece in kind_of_file(str(place)).read(place, named_columns(dict(settings)), most, schema):
             # The lists of these rows may all be empty by chance.
             raw = {name: as_ragged(rows) if _is_of_empty(rows) else rows for name, rows in piece.items()}
-            yield fitted(selected(raw, settings, vocabulary, str(place)), columns, str(place))
+            chosen = selected(raw, settings, manifest.vocabulary, str(place))
+            yield fitted(chosen, manifest.columns, str(place))
 
 
 def selected(raw: Columns, settings: PrepareSettings, vocabulary: Vocabulary, what: str) -> Columns:
@@ -111,8 +100,4 @@ def _fitted(values: NDArray[Any] | Varying, like: Column) -> NDArray[Any] | Vary
 
 
 def _shown(column: Column | None) -> str:
-    if column is None:
-        return "nothing"
-    shape = "".join(f"[{size}]" for size in column.shape)
-    kind = {"rows": "", "ragged": "lists of ", "bytes": "encoded values, "}[column.kind]
-    return f"{kind}{np.dtype(column.dtype)}{shape}"
+    return "nothing" if column is None else described(column)

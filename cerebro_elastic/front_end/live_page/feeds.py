@@ -182,10 +182,12 @@ class Feed:
             self._details_due = now + max(1.0, _SHARE * (now - began))
 
     def _manifest_of(self, view: RunPage) -> Manifest | None:
-        """The manifest of the dataset, read once."""
-        if self._manifest is None or self._manifest[0] != view.spec.data:
-            self._manifest = (view.spec.data, manifest_of(view.spec))
-        return self._manifest[1]
+        """The manifest of the dataset, read once its rows are counted."""
+        url, known = self._manifest or ("", None)
+        if url != view.spec.data or (known is not None and known.estimated):
+            known = manifest_of(view.spec)
+            self._manifest = view.spec.data, known
+        return known
 
 
 def _soon(stream: EventStream) -> list[Event]:

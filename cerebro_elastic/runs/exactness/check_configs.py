@@ -18,6 +18,7 @@ import numpy as np
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Unit
+from cerebro_elastic.data.column_checks import rows_in
 from cerebro_elastic.data.manifest import Manifest, PartitionFiles, read_manifest
 from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.data.reading.description import Rows
@@ -262,9 +263,9 @@ def _partitions(
     manifest: Manifest, root: Place, size: int, batches: int, *, folds: bool
 ) -> tuple[list[Partition], list[Partition]]:
     def part(index: int, files: PartitionFiles, split: str) -> Partition:
-        rows = _rows(files.rows, size, batches)
-        columns = first_rows(root, manifest, files, rows)
-        return Partition(index, rows, columns, name=f"{split} partition {index}")
+        columns = first_rows(root, manifest, files, _rows(files.rows, size, batches))
+        # Those of shards may be fewer than was estimated.
+        return Partition(index, rows_in(columns), columns, name=f"{split} partition {index}")
 
     valid = [part(0, files, "valid") for files in (manifest.train[-1:] if folds else manifest.valid[:1])]
     if len(manifest.train) > 1:
@@ -282,7 +283,7 @@ def _rows(rows: int, size: int, batches: int) -> int:
 
 
 def _slice(columns: Columns, start: int, stop: int) -> Partition:
-    rows = np.arange(start, min(stop, len(next(iter(columns.values())))))
+    rows = np.arange(start, min(stop, rows_in(columns)))
     part = {
         name: column.of(rows) if isinstance(column, Ragged) else column[rows]
         for name, column in columns.items()

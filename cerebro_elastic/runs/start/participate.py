@@ -19,6 +19,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import CerebroError, StoreError, TxnUnknown
 from cerebro_elastic.registry import load
+from cerebro_elastic.runs import counting
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.logging.loggers import Loggers
@@ -105,7 +106,7 @@ def take_part(
             reusable=read_reusable(spec, watcher.say).steps,
         )
         copied = copy_of_record(folder, spec, settings, candidate, watcher.say)
-        with copied, loggers.written(record, candidate, watcher.say):
+        with copied, loggers.written(record, candidate, watcher.say), counting.saying(spec, watcher.say):
             try:
                 with agents:
                     candidate.run()

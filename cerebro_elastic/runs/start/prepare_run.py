@@ -184,7 +184,7 @@ def new_spec(
     code = "the recipe, the module and the data" if source is None else "the recipe and the module"
     more = "" if source is None else f", preparing the data of {redacted(source)}"
     if recipe.data.shards is not None:
-        more = f", counting the shards of {redacted(recipe.data.shards)}"
+        more = f", listing the shards of {redacted(recipe.data.shards)}"
     watcher.say(f"checking {code}{more} (its imports take a few seconds)")
     check_deadline(recipe, time.time())
     price_from(os.environ)

@@ -316,9 +316,9 @@ def open_read(place: Place) -> io.RawIOBase:
         return open(place.path, "rb", buffering=0) if place.local else _Requests(place)
 
 
-def open_buffered(place: Place) -> io.BufferedReader[Any]:
-    """The file for reading, of which some is read ahead."""
-    return io.BufferedReader(open_read(place), CHUNK)
+def open_buffered(place: Place, ahead: int = CHUNK) -> io.BufferedReader[Any]:
+    """The file for reading; ``ahead`` is the number of bytes that are read ahead."""
+    return io.BufferedReader(open_read(place), ahead)
 
 
 def read_ranges(files: Sequence[Place], starts: Sequence[int], ends: Sequence[int]) -> list[bytes]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import shutil
 import tarfile
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,13 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
 import pytest
+from s3fs import S3FileSystem
 
-from cerebro_elastic.data.manifest import Manifest
+from cerebro_elastic.data.manifest import COUNTS, Manifest, read_manifest
 from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.data.reading.cache import PartitionCache
+from cerebro_elastic.data.shards import counting
+from cerebro_elastic.data.shards.counting import counted
 from cerebro_elastic.data.shards.making import make_columns
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.system.files import locate, read, write
@@ -216,6 +221,61 @@ def test_pictures_in_folders_of_classes_stay_where_they_are(where: str, s3: BadP
         rows_in(dataset, manifest, PartitionCache(tmp_path / "other", make=make_columns))
 
 
+def test_hosts_count_side_by_side_and_fetch_each_shard_once(
+    s3: BadProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, manifest = opened(written("s3://bucket/shards", "tar"), str(tmp_path / "data"), partitions=3)
+    assert (manifest.estimated, {shard.rows for shard in manifest.shards}) == (True, {0})
+    s3.served.clear()
+
+    def on_host(number: int) -> tuple[Manifest, tuple[int, ...]]:
+        cache = PartitionCache(tmp_path / f"host-{number}", make=make_columns)
+        return counted(url, manifest, cache, lambda: None, lambda: [number]), cache.cached(manifest)
+
+    with ThreadPoolExecutor(3) as hosts:
+        found = list(hosts.map(on_host, range(3)))
+    assert sum(s3.served.values()) == manifest.training_bytes
+    assert [cached for _, cached in found] == [(0,), (1,), (2,)]
+    for one, _ in found:
+        assert (one, one.digest) == (read_manifest(url), manifest.digest)
+        assert (sorted(one.rows), one.estimated) == ([3, 3, 4], False)
+
+    # A host that died has left its claim, and nothing that others could take.
+    next((tmp_path / "data").rglob("train-00001.json")).unlink()
+    next((tmp_path / "data").rglob(COUNTS)).unlink()
+    monkeypatch.setattr(counting, "_STALE_SECONDS", 0.1)
+    cache = PartitionCache(tmp_path / "another", make=make_columns)
+    assert counted(url, manifest, cache, lambda: None, lambda: [0]) == read_manifest(url)
+    assert cache.cached(manifest) == (1,)
+
+
+@pytest.mark.parametrize("where", ["local", "s3"])
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_zarr_store_is_cut_between_chunks(
+    version: int, where: str, s3: BadProxy, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    zarr = pytest.importorskip("zarr")
+    request.addfinalizer(zarr.core.sync.cleanup_resources)  # its thread, in which s3fs works
+    request.addfinalizer(S3FileSystem.clear_instance_cache)
+    url = "s3://bucket/rows.zarr" if where == "s3" else str(tmp_path / "rows.zarr")
+    group = zarr.open_group(url, mode="w", zarr_format=version)
+    for name in ("x", "y"):
+        values = np.stack([row(number)[name] for number in range(10)])
+        group.create_array(name, data=values, chunks=(3, *values.shape[1:]))
+    s3.reset()
+    dataset, manifest = opened(url, str(tmp_path / "data"), partitions=2)
+    assert sorted(shard.rows for shard in manifest.shards) == [1, 3, 3, 3]
+    found = rows_in(dataset, manifest, PartitionCache(tmp_path / "cache", make=make_columns))
+    for number, values in enumerate(found):
+        np.testing.assert_array_equal(values["x"], row(number)["x"])
+        assert values["y"] == row(number)["y"]
+    assert not [each for each in s3.requests if each.method in ("PUT", "POST", "DELETE")]
+
+    zarr.open_group(url, mode="a")["y"].resize((9,))
+    with pytest.raises(DataError, match=r"rows.zarr has other arrays than when the run was opened"):
+        rows_in(dataset, manifest, PartitionCache(tmp_path / "other", make=make_columns))
+
+
 def test_lists_may_be_empty_in_all_rows_of_a_shard(tmp_path: Path) -> None:
     for at, lengths in enumerate(([2, 1], [0])):
         rows = [{**row(length), "tokens": np.arange(length)} for length in lengths]
@@ -259,6 +319,42 @@ def test_class_names_in_tars_are_refused_as_words_are(tmp_path: Path) -> None:
         ("tar", lambda path: path.write_bytes(path.read_bytes()[:700]), "the archive .* is cut off"),
         ("npz", lambda path: path.write_bytes(b"nothing"), "cannot read the shard .*npz"),
         ("csv", lambda path: path.write_bytes(b""), "cannot read the shard .*csv"),
+        ("csv", lambda path: path.write_text("number,y\n"), "the shard .*csv has no rows: remove it"),
+        (
+            "csv",
+            lambda path: path.write_text("number\n1\n"),
+            "column 'y' of .*2.(csv|jsonl) holds NaN in 1 of 1 row",
+        ),
+        (
+            "csv",
+            lambda path: path.write_text("number,y,z\n1,1,2\n"),
+            "differs from the first shard .*'z'",
+        ),
+        (
+            "csv",
+            lambda path: path.write_text("number,y\n1,0.5\n"),
+            r"2.csv differs from the first shard .*'0.5'",
+        ),
+        ("csv", lambda path: path.rename(f"{path}.gz"), r"has compressed files \(.gz\)"),
+        ("jsonl", lambda path: path.write_text(""), "the shard .*jsonl has no rows"),
+        (
+            "jsonl",
+            lambda path: path.write_text('{"x": [1, 2], "tokens": [1]}'),
+            "column 'y' of .*2.(csv|jsonl) holds NaN in 1 of 1 row",
+        ),
+        (
+            "jsonl",
+            lambda path: path.write_text('{"x": [1, 2], "y": 0.5, "tokens": [1]}'),
+            "2.jsonl differs from the first shard .*'y'",
+        ),
+        ("feather", lambda path: path.write_bytes(path.read_bytes()[:-9]), "cannot read the shard .*feather"),
+        ("tar", lambda path: path.write_bytes(as_tar([])), "tar has no samples"),
+        ("tar", lambda path: path.rename(f"{path}.gz"), r"has compressed files \(.gz\)"),
+        (
+            "tar",
+            lambda path: path.write_bytes(gzip.compress(path.read_bytes())),
+            "tar is no tar archive .*compressed",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_named(
@@ -266,11 +362,9 @@ def test_what_cannot_be_read_is_named(
 ) -> None:
     shards = written(str(tmp_path / "shards"), kind)
     suffix = {"litdata": "bin", "litdata_zstd": "bin", "mds_zstd": "zstd"}.get(kind, kind)
-    for path in (tmp_path / "shards").glob(f"*.{suffix}"):
-        change(path)
-        break
+    change(max((tmp_path / "shards").glob(f"*.{suffix}")))
     with pytest.raises(DataError, match=message):
-        read_all(shards, tmp_path)
+        read_all(shards.replace(f"*.{kind}", "*"), tmp_path)
 
 
 def read_all(shards: str, folder: Path) -> list[dict[str, Any]]:

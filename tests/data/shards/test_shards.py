@@ -104,6 +104,7 @@ def without_a_value(table: pa.Table) -> pa.Table:
         (lambda path: rewritten(path, y_as_text), "column 'y' is .*int64 in .*, and string in .*003.parquet"),
         (lambda path: rewritten(path, without_a_value), "'y' of .*003.parquet has rows without a value"),
         (lambda path: [p.unlink() for p in path.parent.glob("00[1-5]*")], "1 shard for 2 train partitions"),
+        (lambda path: (path.parent / "a.csv").write_text("x\n1\n"), "files of kind .csv, .parquet"),
     ],
 )
 def test_what_footers_say_is_refused_before_the_start(
@@ -112,7 +113,15 @@ def test_what_footers_say_is_refused_before_the_start(
     shards = write_parquet(str(tmp_path / "shards"))
     change(tmp_path / "shards" / "003.parquet")
     with pytest.raises(DataError, match=message):
-        opened(shards, str(tmp_path / "data"), partitions=2)
+        opened(shards.removesuffix("/*.parquet"), str(tmp_path / "data"), partitions=2)
+
+
+def test_columns_in_the_names_of_folders_are_not_lost_without_a_word(tmp_path: Path) -> None:
+    for year in (2024, 2025):
+        write_parquet(str(tmp_path / f"year={year}"))
+    with pytest.raises(DataError, match=r"column 'year' is in the names of folders of .*`source`"):
+        opened(f"{tmp_path}/*/*.parquet", str(tmp_path / "data"), partitions=2)
+    assert opened(f"{tmp_path}/*/*.parquet", str(tmp_path / "data"), partitions=2, columns=["x", "y"])
 
 
 def test_a_share_that_leaves_no_shard_to_train_on_is_refused(tmp_path: Path) -> None:
@@ -139,16 +148,21 @@ def test_words_are_refused_unless_they_are_kept_as_text(tmp_path: Path) -> None:
     assert opened(shards, str(tmp_path / "data"), partitions=2, columns=["y"])[1].columns[0].name == "y"
 
 
-def test_a_shard_that_has_changed_is_named_and_not_trained_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "message"), [(Path.touch, "has changed to"), (Path.unlink, "is gone, and was")]
+)
+def test_a_shard_that_has_changed_is_named_and_not_trained_on(
+    change: Callable[[Path], None], message: str, tmp_path: Path
+) -> None:
     shards = write_parquet(str(tmp_path / "shards"))
     url, manifest = opened(shards, str(tmp_path / "data"), partitions=2)
     changed = manifest.train[1].shards[0].url
-    Path(changed.removeprefix("file://")).touch()
+    change(Path(changed.removeprefix("file://")))
     cache = cache_at(tmp_path / "cache")
     cache.fetch(url, manifest, "train", 0)
-    with pytest.raises(DataError, match=f"the shard {changed} has changed"):
+    with pytest.raises(DataError, match=f"the shard {changed} {message}"):
         cache.fetch(url, manifest, "train", 1)
-    with pytest.raises(DataError, match=f"the shard {changed} has changed"):
+    with pytest.raises(DataError, match=f"the shard {changed} {message}"):
         verify_sizes(url, manifest)
 
 
