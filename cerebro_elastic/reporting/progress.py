@@ -48,6 +48,7 @@ def progress_view(
     *,
     verbose: bool = False,
     notes: Sequence[str] = (),
+    redrawn: bool = False,
 ) -> RenderableType:
     """Nodes with their units, configs with their progress, and the time that is left.
 
@@ -60,6 +61,8 @@ def progress_view(
         whence: By config: the node of its last unit, as far as it is known.
         verbose: Whether to show the optimality gap.
         notes: Further lines, such as what becomes of the budget.
+        redrawn: Whether the view replaces an earlier one, so that each config has one line; else long
+            hyper-parameters take several.
     """
     if state.plan is None:
         return Text("waiting for the run to be opened")
@@ -85,7 +88,7 @@ def progress_view(
             sorted(shown, key=lambda config: config.id),
             waiting,
             shared,
-            "fold" if lines is None else "ellipsis",
+            "ellipsis" if redrawn else "fold",
         ),
         *_left_out("configs", [_phase(state, config) for config in configs[len(shown) :]]),
         *([f"all have {hparams_text(shared)}"] if shared else []),

@@ -143,6 +143,7 @@ class TerminalView:
                 self._last_nodes,
                 verbose=self._verbose,
                 notes=[outlook.text] if outlook is not None else [],
+                redrawn=True,
             )
             self._live.update(view, refresh=True)
 
