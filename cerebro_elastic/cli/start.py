@@ -324,8 +324,8 @@ def etcd(
     storage: Annotated[
         str | None,
         typer.Option(
-            help="The place of the run's checkpoints, with a copy of its record.",
-            show_default="the home's record",
+            help="The run's checkpoints, with a copy of its record: an etcd without data begins with that.",
+            show_default=False,
         ),
     ] = None,
     home: Home = None,
