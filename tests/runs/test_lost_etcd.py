@@ -1,6 +1,6 @@
 """The machine of a run's etcd is lost, with its disk. The same command on another begins with the copy of the
-record on storage, and the host that has waited goes on. The verdict is the replay. A leader of the first etcd, if
-that was not lost, ends."""
+record on storage, and the host that has waited goes on. The verdict is the replay. A leader of the first
+etcd, if that was not lost, ends."""
 
 from __future__ import annotations
 

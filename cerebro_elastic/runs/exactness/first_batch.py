@@ -110,10 +110,15 @@ def _trained(task: Task, recipe: Recipe, url: str, point: HParams, batches: int)
         state = None
         seen: list[Mapping[str, str]] = []
         observed = task if isinstance(task, SupportsCheck) else UnitsInARow(task)
+
+        def observe(_moment: str, values: Mapping[str, Any]) -> None:
+            if values.keys() != {"batch"}:
+                seen.append(_weights(values))
+
         try:
             use(jobs[0].device)
             for job in jobs:
-                with observed.observed(lambda _moment, values: seen.append(_weights(values))):
+                with observed.observed(observe):
                     result = observed.train(replace(job, state=state))
                 state = result.state
                 flatten(state, copies=False)  # what cannot be stored is said now
