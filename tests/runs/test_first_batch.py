@@ -98,6 +98,7 @@ BUGS: dict[str, tuple[dict[str, Any], str]] = {
         {"loss": "if not torch.is_grad_enabled(): raise ValueError('apart')", "validation": "evaluate"},
         r"^an_evaluation\.py:\d+ in loss: .*\nValueError: apart",
     ),
+    "kwargs": ({"bug": "dict(**[x])"}, r"must be a mapping, not list(.|\n)*`data: {layout: dict}` makes it"),
     "metric": (
         {"objective": {"metric": "val_los"}},
         "'val_los', which is not logged .*did you mean 'val_loss'",
@@ -112,7 +113,7 @@ def test_a_bug_is_reported_alone_with_the_users_line_first(
     name = f"{'an' if request.node.callspec.id[0] == 'e' else 'a'}_{request.node.callspec.id}"
     with pytest.raises(TaskError, match=message) as error:
         checked(tmp_path, name, **module)
-    assert str(error.value).endswith(f"of width={module.get('widths', [4])[0]}. Nothing was started.")
+    assert f"of width={module.get('widths', [4])[0]}. Nothing was started." in str(error.value)
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["one trains", "one is killed for its time"])
