@@ -16,29 +16,29 @@ def may_log(names: frozenset[str], metric: str) -> bool:
     return metric in names or any(metric.startswith(f"{name}{more}") for name in names for more in _LATER)
 
 
-def logged_names(tree: ast.Module, name: str) -> frozenset[str] | None:
-    """The names that the class ``name`` logs; ``None`` unless all of them are seen: its only base is
+def logged_names(tree: ast.Module, name: str) -> frozenset[str]:
+    """The names that the class ``name`` logs; none unless all of them are seen: its only base is
     ``LightningModule``, it hands itself to nobody, and calls ``log`` and ``log_dict`` with literal names."""
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
     if len(classes) != 1 or [_last(base) for base in classes[0].bases] != ["LightningModule"]:
-        return None
+        return frozenset()
     nodes = list(ast.walk(classes[0]))
     if _ELSEWHERE & {_last(node) for node in nodes} or classes[0].decorator_list or classes[0].keywords:
-        return None
+        return frozenset()
     kept = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
     kept |= {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     if any(isinstance(node, ast.Name) and node.id == "self" and id(node) not in kept for node in nodes):
-        return None
+        return frozenset()
     found, called = set[str](), set[int]()
     for node in nodes:
         if isinstance(node, ast.Call) and _last(node.func) in ("log", "log_dict"):
             called.add(id(node.func))
             for given in _names(node):
                 if not (isinstance(given, ast.Constant) and isinstance(given.value, str)):
-                    return None
+                    return frozenset()
                 found.add(given.value)
     if any(_last(node) in ("log", "log_dict") and id(node) not in called for node in nodes):
-        return None
+        return frozenset()
     return frozenset(found)
 
 

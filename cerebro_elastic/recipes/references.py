@@ -16,6 +16,7 @@ from cerebro_elastic.errors import DataError, TaskError, did_you_mean
 from cerebro_elastic.recipes.logged_names import logged_names, may_log
 from cerebro_elastic.recipes.loggers import TRACKERS, check_installed, lightning_loggers, logger_name
 from cerebro_elastic.recipes.schema import Recipe
+from cerebro_elastic.recipes.tasks import TorchSection
 from cerebro_elastic.registry import is_reference, named_class
 from cerebro_elastic.system.addresses import at_home
 
@@ -48,22 +49,27 @@ def check_named(recipe: Recipe) -> None:
         path = root / at_home(source)
         near = get_close_matches(path.name, _names_in(path.parent), n=1)
         raise DataError(f"{path} does not exist" + (f" (did you mean {near[0]!r}?)" if near else ""))
-    if recipe.task.kind == "lightning" and not getattr(recipe.task, "callbacks", ()):
-        _check_metric(recipe, root)
-
-
-def _check_metric(recipe: Recipe, root: Path) -> None:
-    """Raise ``TaskError`` if the text of the LightningModule shows that it does not log the objective."""
-    module, _, name = str(getattr(recipe.task, "module", "")).partition(":")
-    if not (file := root / f"{module}.py").is_file():
-        return
-    logged, metric = logged_names(ast.parse(file.read_bytes()), name), recipe.objective.metric
+    logged, metric = _logged(recipe, root), recipe.objective.metric
     if logged and not may_log(logged, metric):
         where = recipe.source.where(("objective", "metric"))
+        advice = did_you_mean(metric, logged)
+        if isinstance(recipe.task, TorchSection):
+            advice += "; `task: {metrics: {accuracy: accuracy}}` makes val_accuracy"
         raise TaskError(
-            f"{where}: the objective's metric is {metric!r}, which {module}:{name} does not log; "
-            f"{did_you_mean(metric, logged)}"
+            f"{where}: the objective's metric is {metric!r}, which the task does not log; {advice}"
         )
+
+
+def _logged(recipe: Recipe, root: Path) -> frozenset[str]:
+    """The metrics that the task logs, if all of them are seen without imports."""
+    task = recipe.task
+    if isinstance(task, TorchSection) and task.train_fn is None and task.eval_fn is None:
+        return frozenset({"train_loss", "val_loss", *(f"val_{name}" for name in task.metrics)})
+    module, _, name = str(getattr(task, "module", "")).partition(":")
+    file = root / f"{module}.py"
+    if task.kind == "lightning" and not getattr(task, "callbacks", None) and file.is_file():
+        return logged_names(ast.parse(file.read_bytes()), name)
+    return frozenset()
 
 
 def _check_stock(package: str, names: Iterable[str], where: str, ours: Iterable[str] = ()) -> None:

@@ -122,8 +122,9 @@ class Net(lightning.LightningModule):
         (
             _TORCH,
             _LIGHTNING.format("args: {}"),
-            "'val_los', which net:Net does not log; did you mean 'val_loss'",
+            "'val_los', which the task does not log; did you mean 'val_loss'",
         ),
+        ("epochs: 1", "objective: {metric: val_accuracy}", "{metrics: {accuracy: accuracy}}` makes"),
         ("{source: rows.csv}", "{url: nowhere}", "there is no dataset at"),
         ("epochs: 1", "checkpoints: /proc/nowhere", "checkpoints cannot be written to /proc/nowhere"),
         ("net:make", "hidden:make", "the imports began"),
