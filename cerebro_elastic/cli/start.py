@@ -103,9 +103,13 @@ def run(
     echo(f"reading {recipe}", err=as_json)
     from cerebro_elastic.recipes import load_recipe
     from cerebro_elastic.recipes.references import check_named
+    from cerebro_elastic.runs.folder import run_folder
+    from cerebro_elastic.runs.start.places import check_places
 
     checked = load_recipe(recipe, **overrides(nodes=nodes, epochs=epochs, checkpoints=checkpoints))
     check_named(checked)  # before the imports, which take a while
+    if fresh or not run_folder(run_id or checked.name, home).spec.exists():
+        check_places(checked)
     with ended_by_ctrl_c(_STOPPED, grace), SharedImports() as imports:  # they continue beside our own below
         from cerebro_elastic.cli.output import conclude, show_outcome
         from cerebro_elastic.reporting.gap import search_end
@@ -321,8 +325,8 @@ def etcd(
     storage: Annotated[
         str | None,
         typer.Option(
-            help="The place of the run's checkpoints, with a copy of its record.",
-            show_default="the home's record",
+            help="The run's checkpoints, with a copy of its record: an etcd without data begins with that.",
+            show_default=False,
         ),
     ] = None,
     home: Home = None,

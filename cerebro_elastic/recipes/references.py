@@ -4,6 +4,7 @@ task take many seconds, and a wrong name should be said in the first one."""
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from contextlib import suppress
 from difflib import get_close_matches
 from importlib.machinery import ModuleSpec, PathFinder
@@ -12,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.errors import DataError, TaskError, did_you_mean
-from cerebro_elastic.recipes.loggers import check_installed, logger_name
+from cerebro_elastic.recipes.logged_names import logged_names, may_log
+from cerebro_elastic.recipes.loggers import TRACKERS, check_installed, lightning_loggers, logger_name
 from cerebro_elastic.recipes.schema import Recipe
-from cerebro_elastic.registry import is_reference
+from cerebro_elastic.recipes.tasks import TorchSection
+from cerebro_elastic.registry import is_reference, named_class
 from cerebro_elastic.system.addresses import at_home
 
 _OF_DATA = ("source", "dataset", "datamodule", "transform", "collate", "embed")
@@ -34,6 +37,10 @@ def check_named(recipe: Recipe) -> None:
         logger_name(entry) for entry in (*(recipe.loggers or ()), *getattr(recipe.task, "callbacks", ()))
     ]
     check_installed(recipe.loggers)
+    _check_stock("loggers", map(logger_name, lightning_loggers(recipe.loggers)), "loggers", TRACKERS)
+    if recipe.task.kind == "lightning":
+        named = map(logger_name, getattr(recipe.task, "callbacks", ()))
+        _check_stock("callbacks", named, "task.callbacks")
     for value in values:
         if isinstance(value, str) and is_reference(value):
             _check_object(value, root)
@@ -42,6 +49,38 @@ def check_named(recipe: Recipe) -> None:
         path = root / at_home(source)
         near = get_close_matches(path.name, _names_in(path.parent), n=1)
         raise DataError(f"{path} does not exist" + (f" (did you mean {near[0]!r}?)" if near else ""))
+    logged, metric = _logged(recipe, root), recipe.objective.metric
+    if logged and not may_log(logged, metric):
+        where = recipe.source.where(("objective", "metric"))
+        advice = did_you_mean(metric, logged)
+        if isinstance(recipe.task, TorchSection):
+            advice += "; `task: {metrics: {accuracy: accuracy}}` makes val_accuracy"
+        raise TaskError(
+            f"{where}: the objective's metric is {metric!r}, which the task does not log; {advice}"
+        )
+
+
+def _logged(recipe: Recipe, root: Path) -> frozenset[str]:
+    """The metrics that the task logs, if all of them are seen without imports."""
+    task = recipe.task
+    if isinstance(task, TorchSection) and task.train_fn is None and task.eval_fn is None:
+        return frozenset({"train_loss", "val_loss", *(f"val_{name}" for name in task.metrics)})
+    module, _, name = str(getattr(task, "module", "")).partition(":")
+    file = root / f"{module}.py"
+    if task.kind == "lightning" and not getattr(task, "callbacks", None) and file.is_file():
+        return logged_names(ast.parse(file.read_bytes()), name)
+    return frozenset()
+
+
+def _check_stock(package: str, names: Iterable[str], where: str, ours: Iterable[str] = ()) -> None:
+    """Raise ``TaskError`` for a name that Lightning's ``package`` does not have, if that is installed."""
+    lightning = find_spec("lightning")
+    file = Path((lightning and lightning.origin) or "").parent / "pytorch" / package / "__init__.py"
+    if file.is_file():
+        known = dict.fromkeys((*ours, *_names_of(ast.parse(file.read_bytes())) - {"__all__"}))
+        for name in names:
+            if not is_reference(name):
+                named_class(name, known, Path(), where, f"Lightning's {package}")
 
 
 def _has(root: Path, source: str) -> bool:
@@ -66,10 +105,11 @@ def _check_object(reference: str, root: Path) -> None:
     if module != top or file.suffix != ".py" or file.parent != root:
         return
     try:
-        names = _names_of(ast.parse(file.read_bytes()))
+        tree = ast.parse(file.read_bytes())
     except SyntaxError as exc:
         where = f"{file}:{exc.lineno}: {type(exc).__name__}: {exc.msg}"
         raise TaskError(f"{reference!r}: {where}; correct the module") from exc
+    names = _names_of(tree)
     if name not in names and not _HIDDEN & names:
         near = did_you_mean(name, [each for each in names if not each.startswith("_")])
         raise TaskError(f"{reference!r}: {module} has no {name!r}; {near}")

@@ -49,6 +49,7 @@ def progress_view(
     verbose: bool = False,
     notes: Sequence[str] = (),
     end: SearchEnd = NO_END,
+    redrawn: bool = False,
 ) -> RenderableType:
     """Nodes with their units, configs with their progress, and the time that is left.
 
@@ -62,6 +63,8 @@ def progress_view(
         verbose: Whether to show the optimality gap.
         notes: Further lines, such as what becomes of the budget.
         end: Where the run's search ends.
+        redrawn: Whether the view replaces an earlier one, so that each config has one line; else long
+            hyper-parameters take several.
     """
     if state.plan is None:
         return Text("waiting for the run to be opened")
@@ -87,7 +90,7 @@ def progress_view(
             sorted(shown, key=lambda config: config.id),
             waiting,
             shared,
-            "fold" if lines is None else "ellipsis",
+            "ellipsis" if redrawn else "fold",
         ),
         *_left_out("configs", [_phase(state, config) for config in configs[len(shown) :]]),
         *([f"all have {hparams_text(shared)}"] if shared else []),

@@ -4,6 +4,9 @@ Whoever leads adds what its journal has gained, in files that are written once:
 ``<storage>/record/<leader>/<first byte>.jsonl``, and beside them the spec. Each leader begins with its whole
 journal, and removes the copies of those before it. The newest copy is the one whose last event is. Each file
 ends with a signature by the run's key: who restores from it signs what it says.
+
+A restored etcd counts on from far behind the lost one. So a leader whose etcd has not reached the revisions
+of another copy leads a run that continues elsewhere, and ends.
 """
 
 from __future__ import annotations
@@ -61,6 +64,7 @@ class RecordCopy:
         self._leads = leads
         self._say = say
         self._copied = 0
+        self._later = 0
         self._spec = ""
         self._failed = False
         self._over = threading.Event()
@@ -73,6 +77,15 @@ class RecordCopy:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
+
+    def check(self, now: Callable[[], int]) -> None:
+        """Raise ``RunError`` if the run continues in another etcd. ``now`` gives the revision of this one."""
+        if self._later > 0 and self._later > now():
+            raise RunError(
+                f"run {self._folder.run!r} continues in another etcd, which was restored from its record in "
+                f"{redacted(self._storage)}: start this host again with the address of that one"
+            )
+        self._later = 0
 
     def _run(self) -> None:
         over = False
@@ -96,6 +109,11 @@ class RecordCopy:
     def _add(self) -> None:
         """Copy what the journal has gained. What stands in it behind a line's end may be cut off yet."""
         first = self._copied == 0
+        others = [name for name in folders(self._place) if name != self._name] if exists(self._place) else []
+        later = max(map(self._last_of, others), default=0)
+        if later > 0 and later > last_revision(self._folder.events()):
+            self._later = later
+            return
         with self._folder.history.open("rb") as file:
             file.seek(self._copied)
             new = file.read()
@@ -107,9 +125,11 @@ class RecordCopy:
             self._write(f"{self._copied:015d}.jsonl", new)
             self._copied += len(new)
         if first and new:
-            for other in folders(self._place):
-                if other != self._name:
-                    remove(self._place / other)
+            for other in others:
+                remove(self._place / other)
+
+    def _last_of(self, leader: str) -> int:
+        return last_revision(_events(self._place, self._folder.run, leader, self._key))
 
     def _write(self, name: str, content: bytes) -> None:
         signature = self._key.signature(f"{self._folder.run}/{self._name}/{name}", content)
@@ -123,11 +143,17 @@ class CopiedRecord(NamedTuple):
     spec: bytes
 
 
+def has_record(storage: str) -> bool:
+    """Whether a leader has begun a copy of its run's record on ``storage``."""
+    place = locate(storage) / _FOLDER
+    return exists(place) and is_folder(place)
+
+
 def fetch_record(run: str, storage: str, key: RunKey) -> CopiedRecord:
     """The newest copy of the run's record on ``storage``. Raises ``RunError`` if there is none, or one that
     is not signed with the ``key``."""
     place = locate(storage) / _FOLDER
-    if not exists(place) or not is_folder(place):
+    if not has_record(storage):
         raise RunError(
             f"{redacted(storage)} has no folder `{_FOLDER}`: give the place of the run's checkpoints, as "
             "`cerebro run` names it"

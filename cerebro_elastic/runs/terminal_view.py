@@ -144,6 +144,7 @@ class TerminalView:
                 verbose=self._verbose,
                 notes=[outlook.text] if outlook is not None else [],
                 end=self._end,
+                redrawn=True,
             )
             self._live.update(view, refresh=True)
 

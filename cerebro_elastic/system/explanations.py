@@ -97,14 +97,19 @@ def explain_error_with_frames(error: BaseException, root: Path) -> str:
 
 
 def shortened(explanation: str) -> str:
-    """An explanation for people: without the frames of libraries, and with the beginning of a long message
-    only."""
+    """An explanation for people: without the frames of libraries. Of a long message, which may begin with the
+    whole text of a model, it has the beginning and the last line."""
     shown: list[str] = []
-    cut = False
+    left_out: list[str] = []
     for line in re.sub(rf"{_DEEP}[^\n]*", "", explanation).splitlines():
         if _FRAME.match(line) or len(shown) < _LINES:
-            shown.append(line if len(line) <= _COLUMNS else f"{line[:_COLUMNS]} ...")
-        elif not cut:
-            cut = True
-            shown.append("  ...")
-    return "\n".join(shown)
+            shown += [*_last(left_out), line]
+            left_out = []
+        else:
+            left_out.append(line)
+    shown += _last(left_out)
+    return "\n".join(line if len(line) <= _COLUMNS else f"{line[:_COLUMNS]} ..." for line in shown)
+
+
+def _last(left_out: list[str]) -> list[str]:
+    return ["  ...", left_out[-1]] if left_out[1:] else left_out

@@ -73,4 +73,4 @@ def _interruptible() -> Iterator[None]:
             raise
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, handler)
-        raise KeyboardInterrupt from None
+        raise exc.__context__ from None

@@ -43,7 +43,7 @@ def loader_keys(data: Any, what: str) -> dict[str, Any]:
     if not isinstance(data, DataLoader):
         return {}
     keys = settings_of(data, f"{what}, a DataLoader,")
-    if data.batch_size is None:
+    if data.batch_sampler is None:
         raise DataError(f"{what}, a DataLoader, has batch_size=None: give it by a LightningDataModule")
     if data.collate_fn is default_collate:
         return keys

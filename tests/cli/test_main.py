@@ -109,8 +109,17 @@ task: {kind: torch, model_fn: 'net:make', loss: cross_entropy}
 data: {source: rows.csv}
 search: {space: {lr: [0.1]}}
 """
-_LIGHTNING = "{kind: lightning, module: 'net:make', trainer: {devices: 4}}"
+_LIGHTNING = "{{kind: lightning, module: 'net:Net', {}}}\nobjective: {{metric: val_los}}"
 _TORCH = "{kind: torch, model_fn: 'net:make', loss: cross_entropy}"
+
+
+_NET = """
+def make(): ...
+
+class Net(lightning.LightningModule):
+    def validation_step(self, batch, batch_idx):
+        self.log("val_loss", self(batch))
+"""
 
 
 @pytest.mark.parametrize(
@@ -120,15 +129,29 @@ _TORCH = "{kind: torch, model_fn: 'net:make', loss: cross_entropy}"
         ("net:make", "nett:make", "'nett:make': no module 'nett' in"),
         ("net:make", "net:mke", "'net:mke': net has no 'mke'; did you mean 'make'?"),
         ("net:make", "broken:make", "broken.py:1: SyntaxError"),
-        (_TORCH, _LIGHTNING, "task.trainer: devices cannot be set: the run decides where"),
+        (
+            _TORCH,
+            _LIGHTNING.format("trainer: {devices: 4}"),
+            "task.trainer: devices cannot be set: the run decides where",
+        ),
         ("epochs: 1", "loggers: ['net:Board']", "'net:Board': net has no 'Board'"),
+        ("epochs: 1", "loggers: [wandbb]", "'wandbb' is none of Lightning's loggers"),
+        (_TORCH, _LIGHTNING.format("callbacks: [Early]"), "'Early' is none of Lightning's callbacks"),
+        (
+            _TORCH,
+            _LIGHTNING.format("args: {}"),
+            "'val_los', which the task does not log; did you mean 'val_loss'",
+        ),
+        ("epochs: 1", "objective: {metric: val_accuracy}", "{metrics: {accuracy: accuracy}}` makes"),
+        ("{source: rows.csv}", "{url: nowhere}", "there is no dataset at"),
+        ("epochs: 1", "checkpoints: /proc/nowhere", "checkpoints cannot be written to /proc/nowhere"),
         ("net:make", "hidden:make", "the imports began"),
     ],
 )
 def test_wrong_names_and_paths_are_reported_before_the_imports(
     tmp_path: Path, before: str, after: str, message: str
 ) -> None:
-    (tmp_path / "net.py").write_text("def make(): ...\n")
+    (tmp_path / "net.py").write_text(_NET)
     (tmp_path / "broken.py").write_text("def make(:\n")
     (tmp_path / "hidden.py").write_text("globals()['make'] = dict\n")  # only its import shows what it has
     (tmp_path / "rows.csv").write_text("x,y\n1,2\n")

@@ -44,14 +44,36 @@ def loss(output, y):
 """
 
 
+LIGHTNING = """
+import lightning
+
+
+class Fit(lightning.LightningModule):
+    def __init__(self, width):
+        super().__init__()
+        self.net = Net(width)
+
+    def training_step(self, batch, batch_idx):
+        value = loss(self.net(batch[0]), batch[1])
+        LAST
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val_loss", loss(self.net(batch[0]), batch[1]))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+"""
+
+
 def checked(folder: Path, name: str, *, bug: str = "", loss: str = "", **keys: Any) -> tuple[str, ...]:
     """The notes of the check of a module with a ``bug``."""
     (folder / f"{name}.py").write_text(MODULE.replace("BUG", bug).replace("LOSS", loss))
-    section = {"kind": "torch", "model_fn": f"{name}:Net", "loss": f"{name}:loss", "optimizer": "SGD"}
+    torch = {"kind": "torch", "model_fn": f"{name}:Net", "loss": f"{name}:loss", "optimizer": "SGD"}
+    section = keys.pop("section", {**torch, "args": {"lr": 0.1}, **keys.pop("task", {})})
     recipe = load_recipe(
         {
-            "task": {**section, "args": {"lr": 0.1}, **keys.pop("task", {})},
-            "data": {"source": f"{name}:load", "partitions": 2, "batch_size": 4},
+            "task": section,
+            "data": {"source": f"{name}:load", "partitions": 2, "batch_size": 4, **keys.pop("data", {})},
             "search": {"space": {"width": keys.pop("widths", [4])}},
             **keys,
         },
@@ -76,6 +98,7 @@ BUGS: dict[str, tuple[dict[str, Any], str]] = {
         {"loss": "if not torch.is_grad_enabled(): raise ValueError('apart')", "validation": "evaluate"},
         r"^an_evaluation\.py:\d+ in loss: .*\nValueError: apart",
     ),
+    "kwargs": ({"bug": "dict(**[x])"}, r"must be a mapping, not list(.|\n)*`data: {layout: dict}` makes it"),
     "metric": (
         {"objective": {"metric": "val_los"}},
         "'val_los', which is not logged .*did you mean 'val_loss'",
@@ -90,7 +113,7 @@ def test_a_bug_is_reported_alone_with_the_users_line_first(
     name = f"{'an' if request.node.callspec.id[0] == 'e' else 'a'}_{request.node.callspec.id}"
     with pytest.raises(TaskError, match=message) as error:
         checked(tmp_path, name, **module)
-    assert str(error.value).endswith(f"of width={module.get('widths', [4])[0]}. Nothing was started.")
+    assert f"of width={module.get('widths', [4])[0]}. Nothing was started." in str(error.value)
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["one trains", "one is killed for its time"])
@@ -108,6 +131,17 @@ def test_a_search_ends_only_if_none_of_its_configs_can_be_trained(tmp_path: Path
     assert notes[3:] == ("2 other configs cannot be trained, either; the run says why",)
     with pytest.raises(TaskError, match=r"of width=5, and of 4 other configs\. Nothing was started"):
         checked(tmp_path, "no_width", widths=[5, 6, 7, 8, 9])
+
+
+@pytest.mark.parametrize("last", ["return value", "value"])
+def test_a_training_step_without_its_return_is_noted(last: str, tmp_path: Path) -> None:
+    name = f"fit_{last.partition(' ')[0]}"
+    (tmp_path / f"{name}.py").write_text(f"from {name}_net import *\n{LIGHTNING.replace('LAST', last)}")
+    task = {"kind": "lightning", "module": f"{name}:Fit"}
+    notes = checked(tmp_path, f"{name}_net", section=task, data={"valid": 0.5})
+    assert [note.partition(" of ")[0] for note in notes] == (
+        ["no weight has changed in the first batches"] if last == "value" else []
+    )
 
 
 def test_a_module_that_trains_nothing_is_noted_and_one_that_trains_is_not(tmp_path: Path) -> None:

@@ -10,11 +10,17 @@ from s3fs import S3FileSystem
 
 from cerebro_elastic.data.manifest import is_prepared, read_manifest
 from cerebro_elastic.errors import CerebroError, DataError, RecipeError, StorageError
-from cerebro_elastic.runs.start.preflight import find_probe, write_probe
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.runs.start.places import find_probe, probe, write_probe
 from cerebro_elastic.system.files import locate, sizes
 from cerebro_elastic.system.subprocess_call import call_in_fork
 from support.proxy import Bad, BadProxy
 
+RECIPE = {
+    "task": {"kind": "torch", "model_fn": "a_net:net", "loss": "mse_loss", "optimizer": "SGD"},
+    "data": {"url": "data"},
+    "search": {"space": {"lr": [0.1]}},
+}
 USES = {
     "data": lambda url: read_manifest(f"{url}/data"),
     "checkpoints": write_probe,
@@ -81,7 +87,8 @@ def test_a_bucket_that_is_not_there(
 @pytest.mark.usefixtures("s3")
 def test_writable_storage_is_left_unchanged(tmp_path: Path) -> None:
     for url in ("s3://bucket/checkpoints", str(tmp_path / "checkpoints")):
-        find_probe(url, write_probe(url))
+        with probe(load_recipe({**RECIPE, "checkpoints": url})) as name:
+            find_probe(url, name)
         assert sizes(locate(url)) == {}
 
 

@@ -218,7 +218,7 @@ def datasets_of_module(reference: str, key: str, module: Any) -> NumberedDataset
     settings = settings_of(loader, f"{reference}: the training loader")
     collate = stacked if loader.collate_fn is default_collate else loader.collate_fn
     dataset: Any = loader.dataset
-    if loader.batch_size is None:
+    if loader.batch_sampler is None:
         dataset, collate = TakenByLists(dataset), partial(_only_batch, collate)
         settings["deterministic"] = False  # it has no single rows that could be kept
     return NumberedDatasets(reference, {"train": dataset}, collate, settings, module)

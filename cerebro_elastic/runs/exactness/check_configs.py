@@ -143,10 +143,10 @@ def why_not_forked(recipe: Recipe) -> str | None:
 
 
 def _make_way(recipe: Recipe) -> None:
-    """Give way to the run's ranks. A process's niceness counts within its session only; between sessions, and
-    each rank has its own, the session's counts. Other frameworks than torch would take a GPU, and its memory,
-    by themselves."""
-    os.nice(19)
+    """Take cores only that the run's ranks leave idle. A process's policy counts within its session only;
+    between sessions, and each rank has its own, the session's niceness counts. Other frameworks than torch
+    would take a GPU, and its memory, by themselves."""
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     if recipe.task.ARRAYS == "numpy":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     for name, value in (("autogroup", "19"), ("oom_score_adj", "1000")):

@@ -86,7 +86,7 @@ def check_first_batch(
         pass
     if problems and len(problems) == tried:
         more = f", and of {counted(len(problems) - 1, 'other config')}" if problems[1:] else ""
-        advice = _advice(recipe, manifest) if re.search(r"\b(list|bytes)\b", problems[0]) else ""
+        advice = _advice(recipe, manifest, problems[0])
         raise TaskError(f"{problems[0]}{more}. Nothing was started.{advice}")
     notes = [f"some configs cannot be trained; the others are: {problem}" for problem in problems[:_CONFIGS]]
     if unsaid := problems[_CONFIGS:]:
@@ -110,10 +110,15 @@ def _trained(task: Task, recipe: Recipe, url: str, point: HParams, batches: int)
         state = None
         seen: list[Mapping[str, str]] = []
         observed = task if isinstance(task, SupportsCheck) else UnitsInARow(task)
+
+        def observe(_moment: str, values: Mapping[str, Any]) -> None:
+            if values.keys() != {"batch"}:
+                seen.append(_weights(values))
+
         try:
             use(jobs[0].device)
             for job in jobs:
-                with observed.observed(lambda _moment, values: seen.append(_weights(values))):
+                with observed.observed(observe):
                     result = observed.train(replace(job, state=state))
                 state = result.state
                 flatten(state, copies=False)  # what cannot be stored is said now
@@ -141,8 +146,12 @@ def _weights(values: Mapping[str, Any]) -> Mapping[str, str]:
     return fingerprints({"": [leaf for leaf in arrays if "float" in str(getattr(leaf, "dtype", ""))]})
 
 
-def _advice(recipe: Recipe, manifest: Manifest) -> str:
+def _advice(recipe: Recipe, manifest: Manifest, problem: str) -> str:
     """What is likely missing in the recipe, if the module gets values that it can do nothing with."""
+    if "argument after ** must be a mapping" in problem and recipe.data.layout != "dict":
+        return "\nA batch is a tuple of the columns; `data: {layout: dict}` makes it a dict with their names"
+    if not re.search(r"\b(list|bytes)\b", problem):
+        return ""
     closed = [c.name for c in manifest.columns if c.kind == "bytes" and c.name not in recipe.data.decode]
     if not closed or recipe.data.transform or recipe.data.collate or recipe.data.embed:
         return ""

@@ -25,6 +25,7 @@ from cerebro_elastic.runs.exactness.outcome import (
 from cerebro_elastic.runs.folder import RunFolder, home_of
 from cerebro_elastic.runs.from_recipe import first_hparams
 from cerebro_elastic.runs.start.imports import SharedImports
+from cerebro_elastic.runs.start.places import check_places
 from cerebro_elastic.runs.start.preflight import (
     PART,
     PreflightResult,
@@ -180,6 +181,7 @@ def check(
     recipe = resolve_warm_start(recipe, home_of(home))
     points = first_hparams(recipe)
     url = recipe.data.url
+    check_places(recipe)
     say("the recipe and its data")
     with TemporaryDirectory(prefix="cerebro-check-") as folder, SharedImports() as imports:
         _, process = preflight_and_check(

@@ -19,7 +19,7 @@ from cerebro_elastic.errors import Compacted, FolderInUse, RunError, StoreError,
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.attach import known_record
 from cerebro_elastic.runs.folder import RunFolder, check_id, etcd_folder, home_of, known_key, refuse_recipe
-from cerebro_elastic.runs.record_copy import fetch_record, last_revision
+from cerebro_elastic.runs.record_copy import fetch_record, has_record, last_revision
 from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.host import check_hosts_recipe
@@ -65,7 +65,8 @@ def serve(
     Args:
         restore: Begin with the record of a run whose etcd is lost.
         storage: The place of the run's checkpoints, which has a copy of the record. Without one, and where
-            it is older, the record in ``home`` counts.
+            it is older, the record in ``home`` counts. An etcd without data is restored from it, without
+            ``restore``, too.
 
     Raises:
         RunError: ``run`` is no id, or all machines are gone and the run has not ended; or there is no record
@@ -77,7 +78,7 @@ def serve(
     check_id(run)
     folder = etcd_folder(run, home)
     private_folder(folder)
-    if restore:
+    if restore or (storage is not None and not (folder / "data").exists() and has_record(storage)):
         _restore(run, storage, home, watcher)
     key = RunKey.given_or_kept(folder / "key")
     where = Listen(listen, port)

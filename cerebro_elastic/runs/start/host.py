@@ -22,6 +22,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CerebroError, RunError, StoreRefused
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.fields import MOST_NODES, NodeRange
+from cerebro_elastic.recipes.references import check_named
 from cerebro_elastic.runs.attach import known_spec, with_key
 from cerebro_elastic.runs.folder import RunFolder, etcd_folder, run_folder
 from cerebro_elastic.runs.results.result import RunResult
@@ -29,6 +30,7 @@ from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.join import join_as
 from cerebro_elastic.runs.start.machine import accelerators_of
 from cerebro_elastic.runs.start.participate import present
+from cerebro_elastic.runs.start.places import check_places
 from cerebro_elastic.runs.start.preflight import preflight
 from cerebro_elastic.runs.start.prepare_run import check_same, ended_in, gone_on, new_spec
 from cerebro_elastic.runs.start.reuse import Reuse, looks, noting
@@ -99,6 +101,9 @@ def host(
         store = StoreSettings.at(_etcd_of(checked))
     folder = run_folder(checked.name if run_id is None else run_id, home)
     watcher = watcher or Watcher()
+    if not folder.history.exists():
+        check_named(checked)
+        check_places(checked)
     with imports or SharedImports() as imports:
         accelerators = accelerators_of(checked, imports.agents)
         part = accelerators.nodes_of(checked) if nodes is None else nodes

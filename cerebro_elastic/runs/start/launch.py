@@ -31,6 +31,7 @@ from cerebro_elastic.runs.start.background_check import BackgroundCheck
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.machine import Accelerators, accelerators_of
 from cerebro_elastic.runs.start.participate import present, publish_endpoint, take_part
+from cerebro_elastic.runs.start.places import check_places
 from cerebro_elastic.runs.start.prepare_run import (
     check_code,
     check_extendable,
@@ -151,6 +152,8 @@ class Launch:
             check_code(spec, state, self.agrees, self.retried)
         if self.store is not None:
             check_store(self.store, folder.run, known=spec is not None)
+        if spec is None:
+            check_places(recipe)
         with ExitStack() as stack:
             imports = stack.enter_context(imports or SharedImports())
             if recipe.partitions_text:

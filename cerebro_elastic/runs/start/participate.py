@@ -8,7 +8,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TypeAlias
 
 from cerebro_elastic.config import StoreSettings
@@ -93,6 +93,8 @@ def take_part(
             agents.keep()
             watcher.show([], state)
             look()
+            if copied is not None:
+                copied.check(record.now)
             stop_condition(agents, [], state)
 
         policy: Policy = load("cerebro.schedulers", recipe.scheduler)()
@@ -106,7 +108,8 @@ def take_part(
             reusable=read_reusable(spec, watcher.say).steps,
         )
         copied = copy_of_record(folder, spec, settings, candidate, watcher.say)
-        with copied, loggers.written(record, candidate, watcher.say), counting.saying(spec, watcher.say):
+        counting_said = counting.saying(spec, watcher.say)
+        with copied or nullcontext(), loggers.written(record, candidate, watcher.say), counting_said:
             try:
                 with agents:
                     candidate.run()
@@ -123,11 +126,11 @@ def copy_of_record(
     settings: StoreSettings,
     candidate: Candidate,
     say: Callable[[str], None],
-) -> AbstractContextManager[object]:
-    """What copies the record to the storage of checkpoints while the candidate leads, unless that is the
+) -> RecordCopy | None:
+    """What copies the record to the storage of checkpoints while the candidate leads; ``None`` if that is the
     run's folder, which has it."""
     if settings.run_key is None or locate(spec.storage).path == str(folder.path):
-        return nullcontext()
+        return None
     return RecordCopy(folder, spec.storage, settings.run_key, candidate.name, lambda: candidate.leads, say)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from cerebro_elastic.recipes.search import flattened
 from cerebro_elastic.registry import is_library, users_file, users_modules, users_name
 from cerebro_elastic.reporting.tables import bytes_text
 from cerebro_elastic.runs.from_recipe import batches_in, spec_without_run, start_of, strategies, validations
+from cerebro_elastic.runs.start.places import find_probe, probe
 from cerebro_elastic.runs.start.prepare_data import (
     deal_dataset,
     import_sources,
@@ -40,7 +40,7 @@ from cerebro_elastic.runs.start.prepare_data import (
 from cerebro_elastic.runs.start.script_settings import Settings, refuse_others, settings_here
 from cerebro_elastic.runs.start.shared_memory import refuse_shared_memory
 from cerebro_elastic.system.explanations import explain_error, frames_first, has_frames, shortened
-from cerebro_elastic.system.files import exists, in_a_hurry, locate, redacted, remove, translated, write
+from cerebro_elastic.system.files import in_a_hurry
 from cerebro_elastic.system.process import Scratch
 from cerebro_elastic.system.source_code import code_digest, digests_in, imported_by
 from cerebro_elastic.system.subprocess_call import Answer, SubprocessCall, serve
@@ -67,8 +67,6 @@ class PreflightResult:
     """What people should know of the first batch."""
     differing: Mapping[str, str] = field(default_factory=dict)
     """``Spec.differing``."""
-    probe: str = ""
-    """The name of a file that the preflight has left in ``checkpoints``: another process must see it."""
 
 
 def preflight(
@@ -113,12 +111,13 @@ def preflight_and_check(
         "extent": extent,
         "caller": asdict(settings_here(recipe)),
     }
-    process = SubprocessCall(__name__, "the check of recipe and data", request, env)
-    try:
-        return PreflightResult(**process.answer()), process
-    except BaseException:
-        process.end()
-        raise
+    with probe(recipe) as request["probe"]:
+        process = SubprocessCall(__name__, "the check of recipe and data", request, env)
+        try:
+            return PreflightResult(**process.answer()), process
+        except BaseException:
+            process.end()
+            raise
 
 
 PART = "part"
@@ -292,33 +291,6 @@ def _check_loggers(recipe: Recipe) -> None:
         registry.load("cerebro.trackers", name)(recipe.name, "", "", **arguments)
 
 
-def write_probe(url: str) -> str:
-    """Write a file to ``url``, and return its name. Raises ``RecipeError`` if the place does not exist,
-    ``StorageError`` if it cannot be reached or refuses."""
-    with translated(RecipeError, f"checkpoints cannot be written to {redacted(url)}"):
-        name = f"probe-{uuid.uuid4().hex}"
-        try:
-            write(locate(url) / name, [b"can this be written?"])
-        except FileNotFoundError as exc:
-            raise RecipeError(
-                f"checkpoints cannot be written to {redacted(url)}: there is no such bucket; create it, or "
-                "correct `checkpoints` in the recipe"
-            ) from exc
-    return name
-
-
-def find_probe(url: str, name: str) -> None:
-    """Remove the file that another process has written to ``url``. Raises ``RecipeError`` if this process
-    does not see it."""
-    with translated(RecipeError, f"checkpoints cannot be read from {redacted(url)}"):
-        if not exists(locate(url) / name):
-            raise RecipeError(
-                f"checkpoints cannot be kept in {redacted(url)}: a process does not see there what another "
-                "has written; name a folder or a URL that all processes of the run share"
-            )
-        remove(locate(url) / name)
-
-
 def _checked_data(recipe: Recipe, datasets: NumberedDatasets | None, url: str, *, prepare: bool) -> Manifest:
     if prepare and datasets is not None:
         deal_dataset(recipe, datasets, url)
@@ -359,6 +331,8 @@ def _name_elsewhere(file: Path) -> str | None:
 def _check_here(request: dict[str, Any]) -> dict[str, Any]:
     with in_a_hurry():
         recipe = _recipe_of(request)
+        if recipe.checkpoints is not None:
+            find_probe(recipe.rooted(recipe.checkpoints), request["probe"])
         os.environ.update(recipe.task.environment)  # Keras reads its backend when a file imports it
         try:
             refuse_others(recipe, Settings(**request["caller"]))
@@ -373,9 +347,6 @@ def _check_here(request: dict[str, Any]) -> dict[str, Any]:
             raise TaskError(frames_first(shortened(explained))) from error
     if request["first_batch"]:
         result = replace(result, notes=[*result.notes, *_check_first_batch(request)])
-    if recipe.checkpoints is not None:  # last: nothing fails behind it and leaves the file there
-        with in_a_hurry():
-            result = replace(result, probe=write_probe(recipe.rooted(recipe.checkpoints)))
     return asdict(result)
 
 

@@ -28,7 +28,7 @@ from cerebro_elastic.runs.from_recipe import first_hparams, make_search, plan_of
 from cerebro_elastic.runs.owner import claimed, refuse_others
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.results.result import has_ended, is_made
-from cerebro_elastic.runs.start.preflight import PreflightResult, find_probe, preflight
+from cerebro_elastic.runs.start.preflight import PreflightResult, preflight
 from cerebro_elastic.runs.start.warm_start import resolve_warm_start
 from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.runs.versions import other_code
@@ -260,8 +260,6 @@ def _checked(
     """The preflight, whose notes are said, and the digests of all code, that of this package too."""
     Thread(target=package_digest, daemon=True).start()  # beside the preflight
     checked = preflight(recipe, hparams, data, prepare=prepare)
-    if checked.probe and recipe.checkpoints is not None:
-        find_probe(recipe.rooted(recipe.checkpoints), checked.probe)
     for note in checked.notes:
         watcher.say(f"note: {note}")
     return checked, {**checked.code, PACKAGE: package_digest()}

@@ -73,8 +73,8 @@ def plain_fit() -> tuple[data_zoo.Net, L.Trainer]:
 
 @pytest.mark.parametrize(
     "args",
-    [{}, {"drop_last": True}, {"lists": True}],
-    ids=["all rows", "without short batches", "by lists of rows"],
+    [{}, {"drop_last": True}, {"lists": True}, {"batches": True}],
+    ids=["all rows", "without short batches", "by lists of rows", "by a batch sampler"],
 )
 def test_units_over_a_data_module_equal_one_plain_fit(tmp_path: Path, args: dict[str, Any]) -> None:
     recipe = recipe_of({"datamodule": "data_zoo:Module", "args": args}, lr=[0.1], batch_size=[8, 5])

@@ -230,11 +230,16 @@ def test_a_module_that_cannot_be_trained_exactly_is_refused(case: Case, message:
         train(case)
 
 
-def test_a_stop_iteration_of_the_users_code_is_named() -> None:
-    with pytest.raises(RuntimeError, match="let a StopIteration out") as error:
-        train(Case("RunsOut"))
-    assert error.value.__cause__ is not None
-    frames = traceback.extract_tb(error.value.__cause__.__traceback__)
+@pytest.mark.parametrize(
+    ("module", "error", "message"),
+    [("RunsOut", RuntimeError, "let a StopIteration out"), ("Interrupts", KeyboardInterrupt, None)],
+)
+def test_the_line_that_raised_what_loops_catch_is_known(
+    module: str, error: type[BaseException], message: str | None
+) -> None:
+    with pytest.raises(error, match=message) as caught:
+        train(Case(module))
+    frames = traceback.extract_tb((caught.value.__cause__ or caught.value).__traceback__)
     assert "training_step" in [frame.name for frame in frames]
 
 

@@ -81,10 +81,15 @@ class Net(L.LightningModule):
 
 class Module(L.LightningDataModule):
     """Random splits, random rows, two validation loaders, batch hooks, and a state. By ``lists``, its dataset
-    makes the batches."""
+    makes the batches; by ``batches``, it names a ``batch_sampler``."""
 
     def __init__(
-        self, batch_size: int = 8, drop_last: bool = False, workers: int = 0, lists: bool = False
+        self,
+        batch_size: int = 8,
+        drop_last: bool = False,
+        workers: int = 0,
+        lists: bool = False,
+        batches: bool = False,
     ) -> None:
         super().__init__()
         self.save_hyperparameters()
@@ -94,9 +99,11 @@ class Module(L.LightningDataModule):
         self.train, self.near, self.far = random_split(Points(), [46, 8, 6])
 
     def train_dataloader(self) -> Any:
+        batches = BatchSampler(RandomSampler(self.train), self.hparams.batch_size, self.hparams.drop_last)
         if self.hparams.lists:
-            batches = BatchSampler(RandomSampler(self.train), self.hparams.batch_size, self.hparams.drop_last)
             return DataLoader(ByLists(self.train), sampler=batches, batch_size=None)
+        if self.hparams.batches:
+            return self.loader(batch_sampler=batches)
         return self.loader(shuffle=True, batch_size=self.hparams.batch_size)
 
     def loader(self, **order: Any) -> Any:

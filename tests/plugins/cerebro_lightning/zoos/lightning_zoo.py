@@ -457,6 +457,13 @@ class RunsOut(Net):
         return super().training_step(batch, batch_idx)
 
 
+class Interrupts(Net):
+    """Its code raises what Ctrl-C raises."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        raise KeyboardInterrupt
+
+
 class Hides(Net):
     """Keeps something that cannot be carried."""
 
