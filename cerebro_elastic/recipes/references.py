@@ -14,7 +14,13 @@ from typing import Any
 
 from cerebro_elastic.errors import DataError, TaskError, did_you_mean
 from cerebro_elastic.recipes.logged_names import logged_names, may_log
-from cerebro_elastic.recipes.loggers import TRACKERS, check_installed, lightning_loggers, logger_name
+from cerebro_elastic.recipes.loggers import (
+    TENSORBOARD,
+    check_installed,
+    lightning_loggers,
+    logger_name,
+    trackers,
+)
 from cerebro_elastic.recipes.schema import Recipe
 from cerebro_elastic.recipes.tasks import TorchSection
 from cerebro_elastic.registry import is_reference, named_class
@@ -37,7 +43,8 @@ def check_named(recipe: Recipe) -> None:
         logger_name(entry) for entry in (*(recipe.loggers or ()), *getattr(recipe.task, "callbacks", ()))
     ]
     check_installed(recipe.loggers)
-    _check_stock("loggers", map(logger_name, lightning_loggers(recipe.loggers)), "loggers", TRACKERS)
+    named = map(logger_name, lightning_loggers(recipe.loggers))
+    _check_stock("loggers", named, "loggers", (TENSORBOARD, *trackers()))
     if recipe.task.kind == "lightning":
         named = map(logger_name, getattr(recipe.task, "callbacks", ()))
         _check_stock("callbacks", named, "task.callbacks")
