@@ -57,6 +57,8 @@ def test_nodes_that_share_cores_or_have_no_partition_are_noted() -> None:
 
 def test_a_machine_that_takes_part_names_its_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(room, "cores_here", lambda: 2)
+    monkeypatch.chdir(tmp_path)
+    Path("a.py").write_text("b = load = None")
     assert room.check_part(recipe(), 4, NONE) == ["4 nodes share 2 cores, so each trains more slowly"]
     for nodes, text in (
         (500, "nodes.?: 500 nodes with 1 rank"),

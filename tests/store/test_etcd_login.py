@@ -84,9 +84,9 @@ def test_a_wrong_password_is_refused_and_not_shown(connect: Connect, ann: StoreS
 
 def test_a_missing_login_is_reported(connect: Connect, server: EmbeddedEtcd) -> None:
     with closing(connect(server.settings)) as store:
-        with pytest.raises(StoreRefused, match="asks for a login: set CEREBRO_ETCD_USER"):
+        with pytest.raises(StoreRefused, match="requires a login: set CEREBRO_ETCD_USER"):
             store.get("/ours/x")
-        with store.watch("/ours/", 1) as watch, pytest.raises(StoreRefused, match="asks for a login"):
+        with store.watch("/ours/", 1) as watch, pytest.raises(StoreRefused, match="requires a login"):
             watch.next(timeout=SOON)
 
 

@@ -180,7 +180,7 @@ def test_an_old_assignment_that_is_written_again_is_stale(run: Opened) -> None:
             None,
             None,
             False,
-            "and everybody who reaches its etcd.*Open it with a key.*login and TLS",
+            "and anyone who reaches its etcd.*Open it with a key.*login and TLS",
         ),
         (None, KEY, True, "is not signed, and here is a key.*unset CEREBRO_RUN_KEY"),
         (None, KEY, False, "is not signed, and here is a key"),

@@ -92,7 +92,7 @@ class Counts(Gpt):
         (Gpt(), ["blocks.9"], r"calls no module 'blocks.9'; did you mean 'blocks.\d'\? choices: .*head"),
         (Gpt(), ["blocks.1", "head"], "begins 2 stages, and with 2 ranks 1 begin after the first"),
         (Gpt(), [], "nothing begins 0 stages"),
-        (Branches(), None, r"Branches.forward cannot be recorded .*control flow.*module of its own"),
+        (Branches(), None, r"Branches.forward cannot be recorded .*control flow.*separate module"),
         (Counts(), None, r"forward assigns calls, .*in place \(self.calls.add_\(1\)\)"),
     ],
     ids=["no blocks", "no such module", "too many", "none", "control flow", "assigns"],
