@@ -152,7 +152,7 @@ class Launch:
             check_code(spec, state, self.agrees, self.retried)
         if self.store is not None:
             check_store(self.store, folder.run, known=spec is not None)
-        if spec is None:
+        if spec is None and imports is None:  # else the command has looked, before it imported this file
             check_places(recipe)
         with ExitStack() as stack:
             imports = stack.enter_context(imports or SharedImports())
