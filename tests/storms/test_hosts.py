@@ -29,7 +29,7 @@ with socket.create_server(("", 5000)) as server:
 
 CEREBRO = [sys.executable, "-m", "cerebro_elastic.cli"]
 RANK = """
-import sys, torch
+import os, sys, torch
 from cerebro_elastic.training.parallel import group
 rank, host, port = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 store = group.connect(host, port) if rank else group.listen(host)
@@ -38,6 +38,7 @@ with group.formed(store, rank, 2, torch.device("cpu"), patience=120):
     total = torch.ones(1)
     torch.distributed.all_reduce(total)
 print(int(total), flush=True)
+os._exit(0)  # gloo may fail where its peer has ended first
 """
 
 
