@@ -273,7 +273,8 @@ class Budget(Section):
     """What all nodes may cost together, in the currency of `price_per_node_hour`: each from when it joined to
     when it left. An epoch that cannot end in it is not begun."""
     price_per_node_hour: Money | None = None
-    """What an hour of a node costs that has no price of its own ([environment](environment.md))."""
+    """What an hour of a node costs that has no price of its own ([environment](environment.md)). Without
+    `cost` it bounds nothing: forecasts say what the run costs."""
     node_seconds: Annotated[float, Field(gt=0, le=1e12)] | None = None
     """Seconds of all nodes together."""
     target: float | None = None
@@ -282,7 +283,7 @@ class Budget(Section):
     @property
     def ends(self) -> bool:
         """Whether the search ends in any case, however good its configs are."""
-        return bool(self.model_dump(exclude_none=True).keys() - {"target"})
+        return bool(self.model_dump(exclude_none=True).keys() - {"target", "price_per_node_hour"})
 
     @property
     def seconds(self) -> float | None:
@@ -304,8 +305,6 @@ class Budget(Section):
     def _cost_has_a_price(self) -> Self:
         if self.cost is not None and self.price_per_node_hour is None:
             raise ValueError("`cost` needs `price_per_node_hour`, what an hour of a node costs: give both")
-        if self.price_per_node_hour is not None and self.cost is None:
-            raise ValueError("`price_per_node_hour` bounds nothing without `cost`: give both, or neither")
         return self
 
 

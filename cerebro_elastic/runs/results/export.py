@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,11 @@ class ExportedConfig:
     """A config as it was exported."""
 
     row: ConfigResult
-    at: Config
+    at: Config = field(repr=False)
     """The config as it was at the end of the exported epoch."""
     ref: CheckpointRef
     """The checkpoint of that epoch."""
-    visits: Sequence[Visit]
+    visits: Sequence[Visit] = field(repr=False)
     """The visits that led to it, those of its ancestors included."""
     not_carried: Sequence[str] = ()
     """What of the state the exported files do not have."""
