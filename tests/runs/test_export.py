@@ -31,7 +31,7 @@ def model(finished: RunResult, tmp_path_factory: pytest.TempPathFactory) -> Path
     with subprocess.Popen(["true"]) as killed:
         killed.wait()
     (folder.parent / f".best.tmp-{killed.pid}" / "half").mkdir(parents=True)
-    export(finished, folder)
+    assert len(repr(export(finished, folder))) < 1000, "a line in a notebook"
     return folder
 
 
