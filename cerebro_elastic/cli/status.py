@@ -71,7 +71,8 @@ def status(
     led = f", led by {now.state.leader}" if now.state.leader else ""
     console.print(f"run {run.id}: {how}{led}", soft_wrap=True)
     notes = [outlook.text] if outlook is not None else []
-    if now.live and (counting := counting_text(run.spec)) is not None:
+    waits = now.live and now.state.usage.began is None  # rows are counted before the first unit
+    if waits and (counting := counting_text(run.spec)) is not None:
         notes.append(counting)
     lines = None if verbose else _LINES
     console.print(progress_view(now.state, objective, None, lines, verbose=verbose, notes=notes, end=end))

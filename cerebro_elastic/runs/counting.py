@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.data.shards.counting import fetched_bytes
@@ -16,11 +16,15 @@ _EVERY_SECONDS = 5.0
 
 
 def counting_text(spec: Spec) -> str | None:
-    """``counting the rows of shards: 12 MB of 80 MB fetched``; ``None`` once they are counted."""
-    manifest = manifest_of(spec)
+    """``counting the rows of shards: 12 MB of 80 MB fetched``; ``None`` once they are counted, and where the
+    dataset is out of reach."""
+    manifest = manifest_of(spec) if spec.recipe["data"].get("shards") else None
     if manifest is None or not manifest.estimated:
         return None
-    done, total = fetched_bytes(spec.data, manifest)
+    try:
+        done, total = fetched_bytes(spec.data, manifest)
+    except CerebroError:
+        return None
     return f"counting the rows of shards: {bytes_text(done)} of {bytes_text(total)} fetched"
 
 
@@ -31,11 +35,10 @@ def saying(spec: Spec, say: Callable[[str], None]) -> Iterator[None]:
 
     def watch() -> None:
         before = None
-        with suppress(CerebroError):
-            while (text := counting_text(spec)) is not None and not over.wait(_EVERY_SECONDS):
-                if text != before:
-                    say(text)
-                before = text
+        while (text := counting_text(spec)) is not None and not over.wait(_EVERY_SECONDS):
+            if text != before:
+                say(text)
+            before = text
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()

@@ -103,7 +103,7 @@ def _serve(
             runner = _unit_runner(spec, env, identity.local_rank, watchdog.beat)
 
             def home() -> list[int] | None:
-                homes = record.state().homes
+                homes = record.homes()
                 return [j for j, names in homes.items() if identity.node in names] if homes else None
 
             with suppress(CerebroError):  # the first unit reports the error

@@ -54,6 +54,7 @@ class Keys:
         self.spec = prefix + "spec"
         self.event = prefix + "event"
         self.leader = prefix + "leader"
+        self.homes = prefix + "homes"
         self.outcome = prefix + "outcome"
         self.extended = prefix + "extended"
         self.opening = prefix + "opening"

@@ -19,7 +19,17 @@ from cerebro_elastic.data.made_partition import recorded, records
 from cerebro_elastic.data.manifest import COUNTS, SPLITS, Manifest, Split, read_manifest
 from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.system.files import Identity, Place, create, identities, locate, sizes, translated, write
+from cerebro_elastic.system.files import (
+    Identity,
+    Place,
+    create,
+    identities,
+    locate,
+    redacted,
+    sizes,
+    translated,
+    write,
+)
 
 Home: TypeAlias = Callable[[], Collection[int] | None]
 """Says which training partitions are at home on this node; ``None``: the leader has not placed any yet."""
@@ -36,7 +46,7 @@ def counted(
 ) -> Manifest:
     """The ``estimated`` dataset at ``url`` with the rows of all partitions, once they are known. Raises
     ``DataError`` if a shard cannot be used."""
-    with translated(DataError, f"cannot count the rows of {url}"):
+    with translated(DataError, f"cannot count the rows of {redacted(url)}"):
         named = _named(manifest)
         claims = _Claims(records(url) / "claims")
         while left := named.keys() - fetched(url):
@@ -71,8 +81,9 @@ def fetched(url: str) -> set[str]:
 
 
 def fetched_bytes(url: str, manifest: Manifest) -> tuple[int, int]:
-    """The bytes of shards whose rows are counted, and those of all."""
-    done = fetched(url)
+    """The bytes of shards whose rows are counted, and those of all. Raises ``DataError``."""
+    with translated(DataError, f"cannot look what of {redacted(url)} is counted"):
+        done = fetched(url)
     sizes_of = {name: manifest.split(split)[index].bytes for name, (split, index) in _named(manifest).items()}
     return sum(sizes_of[name] for name in done), sum(sizes_of.values())
 

@@ -157,8 +157,7 @@ def _with_own_splits(sources: ShardSources) -> ShardSources:
 
 def _looked_at(url: str, wanted: Wanted, indexed: Callable[[Place], list[Place]]) -> list[_Looked]:
     """The shards at ``url``, sorted by name; of a folder of pictures and a Zarr store the files that
-    ``indexed`` writes.
-    Raises ``DataError`` if one has no rows, or is none."""
+    ``indexed`` writes. Raises ``DataError`` if one has no rows, or is none."""
     with translated(DataError, f"cannot list the shards {redacted(url)}"), in_a_hurry():
         place = locate(url)
         places = indexed(place) if is_store(place) or is_pictures(place) else files_of(url, place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -11,7 +11,7 @@ from typing import TypeVar
 from cerebro_elastic.core.history.keys import Keys
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.configs import Config, Parent
-from cerebro_elastic.core.model.events import Event, StateRead
+from cerebro_elastic.core.model.events import Event, HomesAssigned, StateRead
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
@@ -108,6 +108,11 @@ class Record:
         items = (item for item in snapshot.items if self.keys.split(item.key)[0] == "visits")
         visits = visits_in(items, self.keys)
         return StateRead(snapshot.revision, state_of(snapshot, self.keys), tuple(visits))
+
+    def homes(self) -> Mapping[int, Sequence[str]]:
+        """By training partition: the nodes at which it is at home; none before the leader has placed any."""
+        assigned = self._read(self.keys.homes, HomesAssigned)
+        return {} if assigned is None else assigned.homes
 
     def now(self) -> int:
         """The revision of the store, which other runs may share."""

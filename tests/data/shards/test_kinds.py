@@ -24,7 +24,7 @@ from cerebro_elastic.data.manifest import COUNTS, Manifest, read_manifest
 from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.data.shards import counting
-from cerebro_elastic.data.shards.counting import counted
+from cerebro_elastic.data.shards.counting import counted, fetched_bytes
 from cerebro_elastic.data.shards.making import make_columns
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.system.files import locate, read, write
@@ -226,6 +226,8 @@ def test_hosts_count_side_by_side_and_fetch_each_shard_once(
 ) -> None:
     url, manifest = opened(written("s3://bucket/shards", "tar"), str(tmp_path / "data"), partitions=3)
     assert (manifest.estimated, {shard.rows for shard in manifest.shards}) == (True, {0})
+    total = manifest.training_bytes
+    assert fetched_bytes(url, manifest) == (0, total)
     s3.served.clear()
 
     def on_host(number: int) -> tuple[Manifest, tuple[int, ...]]:
@@ -234,7 +236,8 @@ def test_hosts_count_side_by_side_and_fetch_each_shard_once(
 
     with ThreadPoolExecutor(3) as hosts:
         found = list(hosts.map(on_host, range(3)))
-    assert sum(s3.served.values()) == manifest.training_bytes
+    assert sum(s3.served.values()) == total
+    assert fetched_bytes(url, manifest) == (total, total)
     assert [cached for _, cached in found] == [(0,), (1,), (2,)]
     for one, _ in found:
         assert (one, one.digest) == (read_manifest(url), manifest.digest)
@@ -243,6 +246,7 @@ def test_hosts_count_side_by_side_and_fetch_each_shard_once(
     # A host that died has left its claim, and nothing that others could take.
     next((tmp_path / "data").rglob("train-00001.json")).unlink()
     next((tmp_path / "data").rglob(COUNTS)).unlink()
+    assert fetched_bytes(url, manifest) == (total - manifest.train[1].bytes, total)
     monkeypatch.setattr(counting, "_STALE_SECONDS", 0.1)
     cache = PartitionCache(tmp_path / "another", make=make_columns)
     assert counted(url, manifest, cache, lambda: None, lambda: [0]) == read_manifest(url)
