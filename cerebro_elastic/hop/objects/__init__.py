@@ -9,8 +9,8 @@ same constructors.
 - ``Encoder`` makes a tree that a checkpoint can hold, in which every object appears once.
 - ``Decoder`` writes the values back into the very objects that were at the same paths at set-up, so that all
   that hold them see the values.
-- What both know of each kind of value is a row of one table (``table.py``), and so is how ``Snapshot`` sees
-  that nothing has changed. An object without a row is *opaque*: it stays as a constructor has made it.
+- Each kind of value is a row of one table (``table.py``), which both use. An object without a row is
+  *opaque*: it stays as a constructor has made it. ``unchanged.py`` says whether it has changed.
 
 Nothing is imported, called or made by a name in a checkpoint, except containers and values of the standard
 library and instances of classes that the user's own code has defined.
