@@ -11,7 +11,7 @@ import pytest
 
 from cerebro_elastic.core.decisions.assignment import MOST_AT_ONCE
 from cerebro_elastic.core.decisions.decide import decide
-from cerebro_elastic.core.decisions.moment import used_nodes
+from cerebro_elastic.core.decisions.moment import Moment, used_nodes
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import ConfigEnded, Event, HomesAssigned, NodeQuarantined, UnitAssigned
@@ -327,3 +327,13 @@ def test_of_many_idle_nodes_some_choose_at_a_time_and_nodes_without_a_unit_keep_
         given = replace(given, attempts={**given.attempts, **{each.node: each for each in assigned}})
         assert 0 < len(assigned) <= MOST_AT_ONCE
         assert 16 - len(given.attempts) == left
+
+
+def test_the_load_of_a_node_is_the_work_that_it_would_share_of_all_configs() -> None:
+    configs = {name: Config(name, {}) for name in ("c0", "c1")} | {"c2": Config("c2", {}, visited=(0,))}
+    given = state("ab", 3, {0: "a", 1: "b", 2: "ab"}, configs=configs)
+    assert given.plan is not None
+    moment = Moment(given, given.plan)
+    seconds = moment.seconds["c0"]
+    # Of this epoch partition 0 has two configs left, the others three; of the next one all have three.
+    assert moment.loads == {"a": (2 + 1.5 + 3 + 1.5) * seconds, "b": (3 + 1.5 + 3 + 1.5) * seconds}
