@@ -189,7 +189,7 @@ def test_where_torchx_says_that_the_etcd_is(address: str | None, resolved: str |
         (
             True,
             ["--home", "{folder}/old"],
-            "data has the data of the run's etcd, which goes on with them without",
+            "data has the data of the run's etcd, which continues with them without",
         ),
     ],
 )
