@@ -47,8 +47,8 @@ def show_planned(console: Console, recipe: Recipe, forecasts: RunForecast, price
         f"{len(profiled)} profiled here, about a second each\n"
     )
     console.print(_options_table(forecasts, price))
-    if recipe.partitions_text:
-        say(f"\nThe run would have {recipe.partitions_text}")
+    if recipe.choice is not None:
+        say(f"\nThe run would have {recipe.choice}")
     memory = ", ".join(f"{strategy} {bytes_text(most)}" for strategy, most in forecasts.memory.items())
     share = data_share(recipe, [p for p in forecasts.measurement.profiles if p.refusal is None])
     if share >= _WAITS:
