@@ -126,7 +126,8 @@ def _communication_table(forecasts: RunForecast) -> Table:
 def _as_recipe(recipe: Recipe, candidate: PlanCandidate) -> str:
     """The lines for the recipe."""
     keys = [f"nodes: {candidate.nodes}"]
-    if recipe.data.url is None:
+    chosen = recipe.choice is not None and recipe.choice.partitions == candidate.partitions
+    if recipe.data.url is None and not chosen:
         keys.append(f"data: {{partitions: {candidate.partitions}}}")
     if candidate.strategy != Strategy():
         keys.append(f"parallelism: [{candidate.strategy.parallelism}] ({candidate.strategy})")

@@ -7,7 +7,9 @@ recipe, the size of its files and this machine's memory. A run that continues ke
 
 from __future__ import annotations
 
+import glob
 import os
+from itertools import islice
 from math import ceil, inf, prod
 from pathlib import Path
 
@@ -26,6 +28,8 @@ _IDLE = 0.05
 """The share of the nodes' time that may be idle, because units are long, before units become shorter."""
 _ROOM = 0.5
 """The share of this machine's memory that all rows may take."""
+_MOST_FILES = 10_000
+"""Files whose sizes are looked up; of more the bytes stay unknown."""
 
 
 def choose(recipe: Recipe, root: Path) -> PartitionChoice | None:
@@ -83,6 +87,8 @@ def _bytes_of(recipe: Recipe, root: Path) -> float:
         return inf if recipe.data.shards is not None else 0.0
     if is_reference(source):
         return 0.0
-    path = root / source
-    files = path.rglob("*") if path.is_dir() else root.glob(source) if "://" not in source else ()
-    return sum(file.stat().st_size for file in files if file.is_file()) or inf
+    path = str(root / source)
+    pattern = f"{glob.escape(path)}/**" if os.path.isdir(path) else path
+    files = [*islice(glob.iglob(pattern, recursive=True), _MOST_FILES)] if "://" not in source else []
+    size = sum(os.path.getsize(file) for file in files if os.path.isfile(file))
+    return size if size and len(files) < _MOST_FILES else inf

@@ -286,7 +286,7 @@ class Recipe(Section):
 
     @property
     def choice(self) -> PartitionChoice | None:
-        """What was chosen for ``data.partitions: auto``; ``None`` if the recipe or its dataset has a number."""
+        """What was chosen for ``data.partitions: auto``; ``None`` if recipe or dataset have a number."""
         return self._choice
 
     @property

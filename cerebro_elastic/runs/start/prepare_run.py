@@ -69,8 +69,8 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
 
 def check_same(spec: Spec, recipe: Recipe, what: str, advice: str) -> None:
     """Raise ``RunError`` unless ``recipe`` is that of the run ``spec``, apart from what a warm start has
-    replaced. The recipe from before an extension is the run's, too, and what it leaves open is any number. The
-    message begins with ``what``, and ends with the ``advice``."""
+    replaced. The recipe from before an extension is the run's, too, and a number that it leaves open is any.
+    The message begins with ``what``, and ends with the ``advice``."""
     recipe = load_recipe_of(spec.recipe, recipe)
     if recipe.digest in (spec.recipe_digest, *(extension.digest_before for extension in spec.extensions)):
         return
