@@ -90,6 +90,8 @@ _ON_AN_INDEX = False
 """Whether package indexes have this package. The release that is published on one makes this true."""
 _SECTIONS = ".sections"
 """What the entry-point group of a kind of section ends with."""
+OPTIMIZER_IMPORT = "torch._dynamo"
+"""The module that torch's first optimizer imports, which takes seconds."""
 _IMPORTED_AS = {"mlflow-skinny": "mlflow", "scikit-learn": "sklearn"}
 """Distributions that are imported under another name, apart from dashes."""
 _NEEDS = {

@@ -4,8 +4,7 @@
 
 All train the same 16 configs on the same rows for as many epochs, on two cores, and evaluate each config
 behind each epoch. Each is a script of ``peers/`` that runs alone; they take turns. Data are written before,
-for the peers as arrays, for hopping as two partitions, or as one that each node has. (Cerebro, VLDB 2020,
-section 6.1, Table 5, Figure 7.)
+for the peers as arrays, for hopping as two partitions. (Cerebro, VLDB 2020, section 6.1, Table 5, Figure 7.)
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ PEERS = measuring.HERE / "peers"
 SYSTEMS = {
     "hopping": ("hopping.py", "torch"),
     "hopping, Lightning": ("hopping.py", "lightning"),
-    "hopping, all rows on each node": ("hopping.py", "torch", "--whole"),
     "task-parallel Lightning": ("lightning_tasks.py",),
     "torch.multiprocessing by hand": ("by_hand.py",),
     "Ray Tune": ("ray_tune.py",),
@@ -34,7 +32,7 @@ SYSTEMS = {
     "parameter server": ("parameter_server.py",),
 }
 """Each system's script."""
-OURS = ("hopping", "hopping, Lightning", "hopping, all rows on each node")
+OURS = ("hopping", "hopping, Lightning")
 TITLES = {
     "fashion": "Fashion-MNIST",
     "text": "sentences of varying length",
@@ -59,8 +57,6 @@ def main() -> None:
     sys.path.append(str(PEERS))
     import workloads
 
-    datasets = {**workloads.DATASETS, "whole": 1}
-
     if asked.to == measuring.RESULTS["full"] / "end_to_end.json" and len(asked.systems) < len(SYSTEMS):
         parser.error(
             f"--systems names {len(asked.systems)} of {len(SYSTEMS)} systems, and {asked.to.name} has the "
@@ -73,7 +69,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="evidence-") as temporary:
             folder = Path(temporary)
             extent = workloads.WORKLOADS[name].extents[asked.size]
-            workloads.write(folder, name, extent, datasets=datasets)
+            workloads.write(folder, name, extent)
             rounds = measuring.take_turns(arms(folder, asked.systems), asked.rounds)
             measuring.write(asked.to, asked.size, {name: rounds})
 

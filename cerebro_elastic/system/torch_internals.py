@@ -16,9 +16,6 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from cerebro_elastic.system.devices import CPU, kind_here
 
-OPTIMIZER_IMPORT = "torch._dynamo"
-"""The module that the first optimizer imports, which takes seconds."""
-
 MODULE_ATTRIBUTES = frozenset(vars(nn.Module())) - {"training"}
 """The attributes that every module has: none of them was set by a user's code."""
 

@@ -18,6 +18,7 @@ from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import CerebroError, RunError, StoreUnavailable, TxnUnknown
 from cerebro_elastic.hop.spoiled import spoiled
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.registry import OPTIMIZER_IMPORT
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
 from cerebro_elastic.store.ledger.foreign import report_once
@@ -219,8 +220,6 @@ def _check_ranks(record: Record, identity: RankIdentity, ranks: int) -> None:
 
 def warm_up() -> None:
     """Import behind the wait for the first unit what the first optimizer would import (seconds)."""
-    from cerebro_elastic.system.torch_internals import OPTIMIZER_IMPORT
-
     threading.Thread(target=importlib.import_module, args=(OPTIMIZER_IMPORT,), daemon=True).start()
 
 

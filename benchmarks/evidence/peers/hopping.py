@@ -1,13 +1,11 @@
 """Ours: `cerebro run` with two nodes, or `cerebro ray` with two hosts, and half of the rows on each.
 
     python benchmarks/evidence/peers/hopping.py {torch,lightning} FOLDER [--nodes 2] [--home HOME] [--ray]
-    python benchmarks/evidence/peers/hopping.py {torch,lightning} FOLDER --whole
     python benchmarks/evidence/peers/hopping.py {torch,lightning} FOLDER --etcd HOST:PORT
 
 ``torch`` trains by the built-in step of plain PyTorch, ``lightning`` the LightningModule of
 ``lightning_tasks.py``. With ``--home`` the run stays there, under the name of the last one. With ``--ray``
-the head must be running. With ``--etcd`` the process is one host of ``--nodes`` (`cerebro host`). With
-``--whole`` all rows are one partition, which each node has.
+the head must be running. With ``--etcd`` the process is one host of ``--nodes`` (`cerebro host`).
 """
 
 from __future__ import annotations
@@ -25,10 +23,8 @@ HERE = Path(__file__).parent
 NODES = 2
 
 
-def recipe(
-    job: dict[str, Any], way: str, folder: Path, nodes: int = NODES, whole: bool = False
-) -> dict[str, Any]:
-    """The job as a recipe; if ``whole``, with all rows on each node."""
+def recipe(job: dict[str, Any], way: str, folder: Path, nodes: int = NODES) -> dict[str, Any]:
+    """The job as a recipe."""
     name = job["workload"]
     common = {"args": {"workload": name}}
     tasks = {
@@ -45,9 +41,8 @@ def recipe(
     written = {
         "epochs": job["epochs"],
         "nodes": nodes,
-        "replicas": nodes if whole else 1,
         "task": tasks[way] | common,
-        "data": {"url": job.get("url", str(folder / ("whole" if whole else "partitions")))},
+        "data": {"url": job.get("url", str(folder / "partitions"))},
         "search": {"space": job["space"]},
         "objective": {"metric": "val_acc", "mode": "max"},
     }
@@ -62,14 +57,13 @@ def main() -> None:
     parser.add_argument("--home", type=Path)
     parser.add_argument("--ray", action="store_true")
     parser.add_argument("--etcd", metavar="HOST:PORT")
-    parser.add_argument("--whole", action="store_true")
     asked = parser.parse_args()
     folder = asked.folder.resolve()
     job = json.loads((folder / "job.json").read_text())
     with tempfile.TemporaryDirectory(prefix="hopping-") as name:
         home = asked.home or Path(name)
         file = home / "recipe.yaml"
-        written = recipe(job, asked.way, folder, asked.nodes, asked.whole)
+        written = recipe(job, asked.way, folder, asked.nodes)
         file.write_text(json.dumps(written))  # JSON is YAML, too
         verb = ["run", "--fresh"]
         if asked.ray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -191,6 +192,16 @@ def configs(space: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 def of_size(size: str) -> list[str]:
     """The workloads that have a part of a size."""
     return [name for name, workload in WORKLOADS.items() if size in workload.extents]
+
+
+def written() -> dict[str, Columns]:
+    """The columns of both splits in the folder that ``WORKLOAD`` names, for recipes."""
+    folder = Path(os.environ["WORKLOAD"])
+    names = json.loads((folder / "job.json").read_text())["columns"]
+    return {
+        split: {name: np.load(folder / split / f"{name}.npy") for name in names}
+        for split in ("train", "valid")
+    }
 
 
 def write(

@@ -26,6 +26,7 @@ from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.data.shards.first_rows import first_rows
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.registry import OPTIMIZER_IMPORT
 from cerebro_elastic.runs.exactness.compare import ExactnessCheck, Trainer, Training, without_workers
 from cerebro_elastic.runs.exactness.differences import (
     differences,
@@ -127,7 +128,7 @@ def prepare_for_children(recipe: Recipe, task: Task) -> None:
     use_threads(recipe, task, 1)  # a pool of threads would not be there in children
     if recipe.task.ARRAYS == "torch":
         # The first optimizer imports it, for seconds: each child would.
-        importlib.import_module("torch._dynamo")
+        importlib.import_module(OPTIMIZER_IMPORT)
 
 
 def why_not_forked(recipe: Recipe) -> str | None:

@@ -43,7 +43,7 @@ _EXTENT_ALONE = {"batches": 3, "most": 6, "seconds": 600.0}
 """How much is checked: arguments of ``check_configs.Extent``."""
 
 
-_SHARE, _MOST_SECONDS = 0.2, 30.0
+_SHARE, _MOST_SECONDS = 0.1, 30.0
 """How long a run that is over waits for its check: this share of its own time, and at most these seconds."""
 _LOOK_SECONDS = 0.05
 
@@ -112,7 +112,7 @@ class BackgroundCheck:
                 self.conclude(state)
 
     def wait(self) -> None:
-        """Once the run is over, give the check that goes on more time: a fifth of what the run has taken, 30
+        """Once the run is over, give the check that goes on more time: a tenth of what the run has taken, 30
         seconds at most. What it finds is reported with the run's result."""
         seconds = min(_MOST_SECONDS, (monotonic() - self._began) * _SHARE)
         if self.goes_on:

@@ -23,10 +23,10 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.errors import DataError, GroupBroken, StorageError
 from cerebro_elastic.hop import checkpoint
+from cerebro_elastic.registry import OPTIMIZER_IMPORT
 from cerebro_elastic.system import files
 from cerebro_elastic.system.clock import SystemClock
 from cerebro_elastic.system.devices import CPU, count_here, device_of, kind_here, use
-from cerebro_elastic.system.torch_internals import OPTIMIZER_IMPORT
 from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.parallel.collectives import ranks
 from cerebro_elastic.training.parallel.group import sweep

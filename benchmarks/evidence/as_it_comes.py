@@ -1,0 +1,82 @@
+"""Sixteen configs of Fashion-MNIST by a recipe as it comes, and where each process has all rows.
+
+    python benchmarks/evidence/as_it_comes.py [--size full] [--rounds 3]
+
+The full size takes some six minutes on two idle cores, and fills in its part of docs/evidence. The recipe
+names a function that returns all rows, and leaves everything else to its defaults: the run prepares its data,
+chooses its number of partitions, and has its check beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+import figures
+import measuring
+from end_to_end import PEERS, arms
+from pages import Pages
+
+BY_HAND = "torch.multiprocessing by hand"
+OURS = {"hopping, as it comes": {}, "hopping, as it comes, `check: off`": {"check": "off"}}
+"""The keys of our recipes beside those that a recipe must have."""
+OTHERS = ("hopping", BY_HAND, "task-parallel Lightning", "Ray Tune")
+"""The first one has two partitions that were prepared before."""
+
+
+def main() -> None:
+    asked = measuring.options(__doc__, "as_it_comes").parse_args()
+    sys.path.append(str(PEERS))
+    import workloads
+
+    with tempfile.TemporaryDirectory(prefix="evidence-") as temporary:
+        folder = Path(temporary)
+        workloads.write(folder, "fashion", workloads.FASHION.extents[asked.size])
+        rounds = measuring.take_turns([*ours(folder), *arms(folder, OTHERS)], asked.rounds)
+        measuring.write(asked.to, asked.size, {"fashion": rounds})
+    if asked.to == measuring.RESULTS["full"] / "as_it_comes.json":
+        figures.show(Pages.of(asked.size), ["as_it_comes"])
+
+
+def ours(folder: Path) -> list[measuring.Arm]:
+    """The arms of our recipes, each with the job in a folder of its own."""
+    job = json.loads((folder / "job.json").read_text())
+    found = []
+    for number, (name, keys) in enumerate(OURS.items()):
+        own = folder / f"recipe-{number}"
+        own.mkdir()
+        recipe = {"data": {"source": "workloads:written"}, **keys}
+        (own / "job.json").write_text(json.dumps({**job, "recipe": recipe}))
+        command = [sys.executable, str(PEERS / "hopping.py"), "torch", str(own)]
+        found.append(measuring.Arm(name, command, {**measuring.PEER, "WORKLOAD": str(folder)}))
+    return found
+
+
+def show(pages: Pages) -> None:
+    """A line for each system, with its time in each round over that by hand."""
+    taken = pages.read("as_it_comes")["fashion"]
+    by_hand = measuring.column(taken[BY_HAND], "seconds")
+    rows = []
+    for system, rounds in taken.items():
+        seconds = measuring.column(rounds, "seconds")
+        ratios = [own / hand for own, hand in zip(seconds, by_hand, strict=True)]
+        middle = {name: median(measuring.column(rounds, name)) for name in ("start_seconds", "cpu_seconds")}
+        rows.append(
+            [
+                system,
+                measuring.spread(seconds),
+                measuring.spread(ratios, digits=2),
+                f"{middle['start_seconds']:.1f}",
+                f"{middle['cpu_seconds']:.0f}",
+                measuring.spread(measuring.column(rounds, "accuracy"), digits=3),
+            ]
+        )
+    head = ["", "seconds", "over by hand", "of which start", "CPU seconds", "best accuracy"]
+    pages.fill("end_to_end.md", "as_it_comes", measuring.table(head, rows))
+
+
+if __name__ == "__main__":
+    main()
