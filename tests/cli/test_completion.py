@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.cli.app import _MODULES
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import ConfigCreated
@@ -78,10 +76,3 @@ def test_help_offers_completion_and_a_shell_gets_its_script(
     assert "--install-completion" in shown
     assert "--show-completion" in shown
     assert "_CEREBRO_COMPLETE=complete_bash" in cerebro("--show-completion", "bash").out
-
-
-@pytest.mark.parametrize("command", _MODULES)
-def test_each_help_has_an_example(cerebro: Cerebro, command: str) -> None:
-    shown = re.sub(r"\s+", " ", cerebro(command, "--help").out)
-    assert f"Example: cerebro {command} " in shown
-    assert "<bool>" not in shown, "a flag takes no value"
