@@ -45,17 +45,6 @@ class Net(L.LightningModule):
         return loss
 
 
-class WithOptimizer(Net):
-    """As templates of Hydra have it: the optimizer is a partial function of the parameters."""
-
-    def __init__(self, optimizer: Any, encoder: Encoder, classes: int) -> None:
-        super().__init__(encoder, classes)
-        self.optimizer = optimizer
-
-    def configure_optimizers(self) -> Any:
-        return self.optimizer(self.parameters())
-
-
 class Data(L.LightningDataModule):
     classes = 3
 
