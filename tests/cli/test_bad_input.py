@@ -20,7 +20,6 @@ from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.errors import CerebroError, RecipeError
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.registry import install_extra
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.preflight import PreflightResult, check
 from cerebro_elastic.store.client.base import Put
@@ -34,7 +33,6 @@ Cerebro = Callable[..., Any]
 pytestmark = pytest.mark.usefixtures("project", "imports_as_found")
 
 
-WITHOUT = f"exact is not installed: {install_extra('exact')}, or take auto"
 # Errors in the recipe's text alone: (what is replaced, by what, line, message).
 RECIPES = {
     **(),

@@ -88,10 +88,6 @@ def y_as_text(table: pa.Table) -> pa.Table:
     return table.set_column(2, "y", pa.array(["a"] * len(table)))
 
 
-def without_a_value(table: pa.Table) -> pa.Table:
-    return table.set_column(2, "y", pa.array([None, *table["y"].to_pylist()[1:]], pa.int64()))
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -36,8 +36,6 @@ STOP = {"class": "EarlyStopping", "args": {"monitor": "val_loss", "patience": 0,
 
 UNEVEN = {"batch_size": 3}
 """Two rows on one rank and one on the other, and a last batch with a single row, which leaves a rank none."""
-SCHEDULE = {"class": "GradientAccumulationScheduler", "args": {"scheduling": {1: 2}}}
-
 MATRIX: Mapping[str, tuple[Case, tuple[str, ...]]] = {
     "clipping by norm": (
         Case("Net", trainer={"gradient_clip_val": 0.1}, hparams=UNEVEN, orders=SHORT),

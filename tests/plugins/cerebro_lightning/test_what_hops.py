@@ -61,10 +61,7 @@ def prunes(function: str, **settings: Any) -> Row:
 GONE = "layers or parameters have come, gone or been replaced"
 ACCUMULATING = {"accumulate_grad_batches": 4, "gradient_clip_val": 0.1}
 UNFREEZES = {"class": "BackboneFinetuning", "args": {"unfreeze_backbone_at_epoch": 1}}
-STOPS = {"class": "EarlyStopping", "args": {"monitor": "val_loss"}}
 EVERY_SECOND = {"check_val_every_n_epoch": 2}
-STOPPABLE = {"accumulate_grad_batches": 2, "limit_val_batches": 2, "min_epochs": 2}
-
 KEPT = (
     *("SwappedDicts", "SharedList", "WritesThroughViews", "HiddenBuffer", "OptimizerSlots"),
     *("SchedulerObject", "MadeInTraining", "References"),

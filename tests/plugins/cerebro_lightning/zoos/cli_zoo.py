@@ -45,6 +45,17 @@ class Net(L.LightningModule):
         return loss
 
 
+class WithOptimizer(Net):
+    """As templates of Hydra have it: the optimizer is a partial function of the parameters."""
+
+    def __init__(self, optimizer: Any, encoder: Encoder, classes: int) -> None:
+        super().__init__(encoder, classes)
+        self.optimizer = optimizer
+
+    def configure_optimizers(self) -> Any:
+        return self.optimizer(self.parameters())
+
+
 class Data(L.LightningDataModule):
     classes = 3
 
@@ -79,8 +90,3 @@ class Backwards(Cli):
         parser.link_arguments(
             "model.init_args.dropout", "data.init_args.rows", compute_fn=lambda p: 48 + int(10 * p)
         )
-
-
-def classic(**arguments: Any) -> LightningCLI:
-    """As scripts do that name their classes."""
-    return Cli(Net, Data, subclass_mode_model=True, subclass_mode_data=True, **arguments)

@@ -418,19 +418,6 @@ class Skips(Net):
         return -1 if batch_idx == 1 else None
 
 
-class RunsOut(Net):
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        next(iter(()))
-        return super().training_step(batch, batch_idx)
-
-
-class Interrupts(Net):
-    """Its code raises what Ctrl-C raises."""
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        raise KeyboardInterrupt
-
-
 class Hides(Net):
     """Keeps something that cannot be carried."""
 
@@ -470,11 +457,6 @@ class Diverges(Net):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         return F.cross_entropy(self.net(batch[0]), batch[1]) * float("nan")
-
-
-class Fetches(Net):
-    def training_step(self, dataloader_iter: Any) -> Tensor:  # type: ignore[override]
-        return super().training_step(next(dataloader_iter)[0], 0)
 
 
 class Sized(Net):
