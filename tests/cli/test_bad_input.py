@@ -35,7 +35,6 @@ pytestmark = pytest.mark.usefixtures("project", "imports_as_found")
 
 # Errors in the recipe's text alone: (what is replaced, by what, line, message).
 RECIPES = {
-    **(),
     "a misspelt key": ("epochs:", "epoch:", 1, "unknown key 'epoch'; did you mean 'epochs'? choices: "),
     "broken YAML": ("[16, 64]", "[16, 64", 8, "not valid YAML"),
     "a grid that has no end": ("[16, 64]", "{uniform: [0, 1]}", 7, "'width' is continuous"),

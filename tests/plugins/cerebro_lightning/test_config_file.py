@@ -55,13 +55,12 @@ def test_a_recipe_has_the_files_values_and_its_own_count() -> None:
     assert longer.task.config["trainer"]["max_epochs"] == 7  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("cli", ["Cli"])
-def test_units_equal_the_fit_of_the_cli_itself(tmp_path: Path, cli: str) -> None:
-    runner = runner_of(recipe_of(cli=cli), tmp_path, POINT)
+def test_units_equal_the_fit_of_the_cli_itself(tmp_path: Path) -> None:
+    runner = runner_of(recipe_of(), tmp_path, POINT)
     *_, (_, last) = units(runner, POINT)
 
     options = [f"--{name}={value}" for name, value in POINT.items()]
-    own = getattr(cli_zoo, cli)(
+    own = cli_zoo.Cli(
         args=["--config", str(FOLDER / "fit.yaml"), f"--trainer.default_root_dir={tmp_path}", *options],
         run=False,
         save_config_callback=None,
