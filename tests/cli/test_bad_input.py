@@ -334,7 +334,7 @@ def check_text(text: str, project: Path) -> PreflightResult:
         ),
         (lambda folder: _cut(folder / "train/00001/x.npy"), "bytes instead of"),
     ],
-    ids=["no manifest", "manifest changed", "manifest broken", "file cut short", "file missing"],
+    ids=["manifest changed", "file cut short"],
 )
 def test_a_damaged_dataset_is_reported(
     harm: Callable[[Path], None], message: str, project: Path, cerebro: Cerebro
