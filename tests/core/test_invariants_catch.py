@@ -7,6 +7,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 
@@ -383,10 +384,8 @@ OF_CHOICES = (
 
 
 def test_the_true_machine_breaks_none() -> None:
-    assert all(violations == [] for violations in walks(FirstFit()))
-    assert all(violations == [] for violations in searching_walks(FirstFit()))
-    assert all(violations == [] for violations in choosing_walks(FirstFit()))
-    assert all(violations == [] for violations in saving_walks(FirstFit()))
+    for kind in (walks, searching_walks, choosing_walks, saving_walks):
+        assert all(violations == [] for violations in islice(kind(FirstFit()), 40))
 
 
 @pytest.mark.parametrize(("invariant", "story"), MUTATIONS)

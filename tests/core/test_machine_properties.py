@@ -283,7 +283,7 @@ class RunUnderFaults(RuleBasedStateMachine):
 
 TestRunUnderFaults = RunUnderFaults.TestCase
 TestRunUnderFaults.settings = settings(
-    max_examples=60,
+    max_examples=40,
     stateful_step_count=30,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking a whole run takes minutes

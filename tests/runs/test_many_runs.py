@@ -254,35 +254,6 @@ def test_what_seeds_explain_is_no_difference(result: RunResult) -> None:
     assert [config.exceeds for config in compare(of_seeds).configs] == [None, None], "seeds alone differ"
 
 
-def test_the_seeds_of_repeats_are_noise_as_those_of_runs_are(result: RunResult) -> None:
-    def repeated(*values: tuple[float, ...], **of_recipe: object) -> RunResult:
-        made = varied(result, 1, *(sum(each) / len(each) for each in values), repeats=3, **of_recipe)
-        made.spec = replace(made.spec, plan=replace(made.spec.plan, repeats=3))
-        rows = made.leaderboard
-        vars(made)["leaderboard"] = [replace(r, scores=v) for r, v in zip(rows, values, strict=True)]
-        return made
-
-    one = repeated((0.50, 0.52, 0.48), (0.80, 0.79, 0.81))
-    comparison = compare([one, repeated((0.60, 0.62, 0.58), (0.81, 0.80, 0.79), validation="evaluate")])
-    assert comparison.noise == pytest.approx(((0.02**2 * 4 + 0.01**2 * 4) / 8) ** 0.5)
-    assert [config.exceeds for config in comparison.configs] == [True, False]
-
-
-def test_a_config_of_several_trainings_is_the_same_if_each_of_them_is(result: RunResult) -> None:
-    rows = sorted(result.leaderboard, key=lambda row: row.config)
-
-    def trained(order: int, *of: int) -> RunResult:
-        made, members = copy(result), [replace(rows[n], config=f"c0000.r{i}") for i, n in enumerate(of)]
-        visits = [visit for each in members[::order] for visit in each.visits]
-        vars(made)["leaderboard"] = [replace(rows[0], visits=visits, members=members)]
-        return made
-
-    same = [
-        compare([trained(1, 0, 1), other]).configs[0].same for other in (trained(-1, 0, 1), trained(1, 0, 0))
-    ]
-    assert same == [True, False]
-
-
 def test_copied_and_moved_homes_have_their_own_checkpoints(
     result: RunResult, cerebro: Cerebro, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,17 +284,6 @@ def test_copied_and_moved_homes_have_their_own_checkpoints(
     assert locate(joined.read_spec().storage).path == f"{tmp_path}/moved/first"
     # What was beside the home is looked for where it was, or where it was moved to with it.
     assert moved.here(str(tmp_path / "data")) == str(tmp_path / "data")
-
-
-def test_a_run_whose_checkpoints_cannot_be_looked_at_is_listed(
-    result: RunResult, cerebro: Cerebro, tmp_path: Path
-) -> None:
-    (tmp_path / "storage" / "first" / "owner").mkdir(parents=True)  # no file that could be read
-    recipe = {**result.spec.recipe, "checkpoints": str(tmp_path / "storage")}
-    write_spec(result.folder, replace(result.spec, recipe=recipe, storage=str(tmp_path / "storage/first")))
-    said = cerebro("runs").out
-    assert "2 finished" in said
-    assert "first: its checkpoints are not counted: cannot read" in said
 
 
 def test_a_run_of_another_project_with_the_same_name_is_refused(

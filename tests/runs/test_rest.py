@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 
 from cerebro_elastic import Recipe, Run, load_recipe
-from cerebro_elastic.core.history.view import RunView
-from cerebro_elastic.core.model.events import Event, NodeLeft, UnitCommitted
+from cerebro_elastic.core.model.events import Event, UnitCommitted
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.forecast.live import LiveForecast, answer, read_deadline
 from cerebro_elastic.runs.forecast.prices import PriceTrace, Segment, read_prices
 from cerebro_elastic.runs.forecast.rest import AS_IT_IS, Change, RestOfRun
 from cerebro_elastic.runs.forecast.simulate import simulate
-from cerebro_elastic.runs.forecast.spot import NodeCount, Played, cheapest, cost_of, least_cost
+from cerebro_elastic.runs.forecast.spot import cost_of, least_cost
 from cerebro_elastic.simulation import Times
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from support.ledger import Ledger
@@ -209,48 +208,12 @@ def test_nodes_come_when_they_are_cheap_and_the_deadline_is_met(
     assert least < plan.cost < 0.6 * found.as_it_is.cost
 
 
-def test_nobody_waits_for_a_price_that_stays(priced: tuple[LiveForecast, PriceTrace, float]) -> None:
-    found, _, deadline = priced
-    of = recipe(**GRID)
-    events, _ = played(of)
-    same = PriceTrace([found.now, deadline], [0.3, 0.3])
-    plan = answer(RestOfRun(cut(events, found.now), of, found.now, same), Change(), deadline).plan
-    assert plan is not None
-    assert plan.counts[0].nodes > 0
-
-
-def test_a_run_without_nodes_keeps_a_reserve(priced: tuple[LiveForecast, PriceTrace, float]) -> None:
-    found, _, deadline = priced
-    of = recipe(**GRID)
-    events, _ = played(of)
-    half = cut(events, found.now)
-    state = RunView(half).state
-    gone = [NodeLeft(state.revision + n, name) for n, name in enumerate(state.nodes, start=1)]
-    falling = PriceTrace([found.now + (deadline - found.now) * n / 8 for n in range(9)], [*range(9, 0, -1)])
-    plan = answer(RestOfRun([*half, *gone], of, found.now, falling), Change(), deadline).plan
-    assert plan is not None
-    assert plan.counts[0].nodes == 0
-    assert plan.ends < deadline - 2 * max(visit.seconds for visit in RunView(events).log)
-
-
 def test_a_deadline_that_no_nodes_meet_has_no_plan(priced: tuple[LiveForecast, PriceTrace, float]) -> None:
     found, trace, _ = priced
     of = recipe(**GRID)
     events, _ = played(of)
     soon = answer(RestOfRun(cut(events, found.now), of, found.now, trace), Change(), found.now + 5)
     assert (soon.plan, soon.remedies) == (None, ())
-
-
-def test_a_node_that_has_nothing_left_to_do_leaves_at_the_price_of_then() -> None:
-    def play(counts: Sequence[NodeCount]) -> Played:
-        whole = all(count.nodes for count in counts)
-        return Played(15.0, [(0.0, 5.0), (0.0, 15.0)], [5.0, 14.0]) if whole else Played(None, (), ())
-
-    plan = cheapest(play, [Segment(0.0, 10.0, 0.5), Segment(10.0, 20.0, 0.9)], 20.0, [2], 20.0)
-    assert plan is not None
-    assert plan.counts == [NodeCount(0.0, 2, 0.5), NodeCount(5.0, 1, 0.5)], (
-        "one stays until the run has ended"
-    )
 
 
 HOURS = [f"2026-12-01T{hour:02}:00Z" for hour in range(8)]

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
-import sys
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.units import CheckpointRef
-from cerebro_elastic.errors import MissingExtra, RunError
 from cerebro_elastic.recipes import Objective
-from cerebro_elastic.registry import install_extra
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.runs.results.result_grid import ResultGrid
 
@@ -86,18 +81,3 @@ def test_a_table_has_a_row_for_each_config(grid: ResultGrid) -> None:
     best = grid.get_dataframe("acc", "max")
     assert best["acc"].tolist()[:3] == [0.9, 0.7, 0.1]
     assert best["training_iteration"].tolist() == [4, 5, 3, 2]
-
-
-def test_wrong_questions_are_refused(grid: ResultGrid, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RunError, match="no config of run 'tuned' has a value of 'ac'; did you mean 'acc'"):
-        grid.get_best_result("ac")
-    nan = replace(row("c0002"), curve=[{"acc": math.nan}] * 2)
-    with pytest.raises(RunError, match="has a value of 'acc'; it was NaN or infinite in each epoch"):
-        ResultGrid("tuned", [nan], Objective(metric="acc")).get_best_result()
-    with pytest.raises(RunError, match="mode is 'maximum'; did you mean 'max'"):
-        grid.get_best_result(mode="maximum")  # type: ignore[arg-type]
-    with pytest.raises(RunError, match="scope is 'lst'; did you mean 'last'"):
-        grid.get_best_result(scope="lst")
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MissingExtra, match=re.escape(install_extra("pandas"))):
-        grid.get_dataframe()

@@ -16,7 +16,7 @@ from recorded_run import MODEL, opened, record
 from cerebro_elastic import RunResult
 from cerebro_elastic.core.model.reuse import Reusable
 from cerebro_elastic.core.model.run import Spec
-from cerebro_elastic.errors import RunError, StorageError
+from cerebro_elastic.errors import RunError
 from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.runs import versions
 from cerebro_elastic.runs.folder import RunFolder
@@ -25,7 +25,6 @@ from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.reusable import explain, read_reusable, why_nothing
 from cerebro_elastic.runs.start import reuse
 from cerebro_elastic.runs.start.launch import Launch
-from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.runs.terminal_view import Watcher
 
 
@@ -160,15 +159,6 @@ def test_what_is_not_whole_is_trained_again(
         assert why in str(refused.value)
 
 
-def test_what_cannot_be_read_or_checked_is_trained_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> None:
-        raise StorageError("no answer")
-
-    assert found(home, epochs=3) == (0, "epochs: 2 -> 3")
-    monkeypatch.setattr(checkpoint, "adopt", fails)
-    assert found(home) == (0, "c0000: no answer; c0001: no answer")
-
-
 def test_a_config_that_one_run_has_trained_to_its_end_is_looked_for_in_no_other(
     home: Path, first: RunResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,18 +191,6 @@ def test_a_config_that_stands_where_no_state_was_kept_is_trained_from_the_last_o
     assert verify(again) == []
 
 
-def test_a_start_that_fails_leaves_nothing_at_the_checkpoints(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: object) -> str:
-        raise StorageError("no space")
-
-    monkeypatch.setattr(reuse, "write_reusable", fails)
-    with pytest.raises(StorageError):
-        opened(home, "again", reuse=True)
-    assert not list((home / "runs" / "again").glob("*/reused-*"))
-
-
 def test_of_a_former_run_at_the_same_checkpoints_stays_what_is_taken_over(
     home: Path, first: RunResult
 ) -> None:
@@ -233,20 +211,6 @@ def test_a_copy_of_a_run_that_begins_afresh_deletes_nothing_of_the_original(
     shutil.copytree(first.folder.path, launch.folder.former)
     launch._delete_elsewhere(first.spec, Watcher())
     assert all(Path(row.checkpoint.url).exists() for row in first.leaderboard if row.checkpoint)
-
-
-def test_a_place_of_checkpoints_that_cannot_be_read_is_no_hindrance_to_a_new_run(
-    first: RunResult, tmp_path: Path
-) -> None:
-    launch, said = Launch(first.spec.load_recipe(), RunFolder(tmp_path / first.run), fresh=True), list[str]()
-    (tmp_path / "place" / "owner").mkdir(parents=True)
-    former = replace(
-        first.spec, recipe={**first.spec.recipe, "checkpoints": "x"}, storage=str(tmp_path / "place")
-    )
-    launch.folder.former.mkdir(parents=True)
-    write_spec(RunFolder(launch.folder.former), former)
-    launch._delete_elsewhere(first.spec, Watcher(say=said.append))
-    assert "the earlier run has left files in" in said[0]
 
 
 def test_a_list_of_what_there_is_that_was_changed_is_not_believed(home: Path) -> None:
@@ -288,11 +252,6 @@ def test_a_config_that_takes_nothing_over_says_what_differs(reusable: Reusable, 
     assert why_nothing(True, reusable, "here").startswith(why)
 
 
-def test_a_run_that_is_not_there_is_refused_with_those_that_are(home: Path) -> None:
-    with pytest.raises(RunError, match=r"there is no run 'recorde'.*recorded"):
-        opened(home, "again", reuse="recorde")
-
-
 def test_a_run_that_is_not_asked_to_takes_nothing_and_says_what_there_is(
     home: Path, first: RunResult
 ) -> None:
@@ -301,17 +260,6 @@ def test_a_run_that_is_not_asked_to_takes_nothing_and_says_what_there_is(
     assert asked[0].reuse == ""
     assert "8 of 8 units stand in the run recorded if no file or variable that your code reads" in asked[1]
     assert not folder.path.exists(), "nothing was linked"
-
-
-def test_the_environment_asks_for_reuse_by_on_alone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked = {}
-    for word in ("on", "off", ""):
-        monkeypatch.setenv(reuse.VARIABLE, word)
-        looked[word] = reuse.looks(False, RunFolder(home / "runs" / "new"))
-    assert looked == {"on": True, "off": False, "": False}
-    monkeypatch.setenv(reuse.VARIABLE, "yes")
-    with pytest.raises(RunError, match="CEREBRO_REUSE is 'yes': choices: on, off"):
-        reuse.looks(False, RunFolder(home / "runs" / "new"))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -18,11 +17,11 @@ from typing import Any
 import pytest
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.errors import StoreError, StoreRefused, StoreUnavailable, TxnUnknown
+from cerebro_elastic.errors import StoreRefused, StoreUnavailable, TxnUnknown
 from cerebro_elastic.store.client.base import Put, absent
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from support.etcd_cluster import EtcdCluster, exchange
+from support.etcd_cluster import EtcdCluster
 from support.processes import pause
 from support.store_contract import expect, put
 from support.waiting import SOON
@@ -286,57 +285,6 @@ def test_close_ends_the_thread_at_once(direct: EtcdStore, store_prefix: str) -> 
     assert f"watch {store_prefix}" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_a_closed_store_says_so(connect: Connect, etcd: EmbeddedEtcd, store_prefix: str) -> None:
-    store = connect(etcd.settings)
-    watch = store.watch(store_prefix, 1)
-    store.close()
-    assert watch.next() is None
-    with pytest.raises(StoreError, match="was closed"):
-        store.get(store_prefix)
-
-
-@contextmanager
-def cancelling(target: str) -> Iterator[StoreSettings]:
-    """A server that passes requests on to the etcd at ``target``, but cancels every watch."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.forward(exchange(target, self.path, None)[1])
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self.path.endswith("/watch"):
-                self.forward(b'{"result": {"created": true, "canceled": true, "cancel_reason": "for fun"}}\n')
-            else:
-                self.forward(exchange(target, self.path, body)[1])
-
-        def forward(self, answer: bytes) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, *_: object) -> None:
-            """Keep quiet."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server, ThreadPoolExecutor(1) as pool:
-        pool.submit(server.serve_forever, poll_interval=0.01)
-        try:
-            yield StoreSettings(endpoints=(f"127.0.0.1:{server.server_port}",), patience=0.3)
-        finally:
-            server.shutdown()
-
-
-def test_a_watch_that_is_cancelled_again_and_again_does_not_wait_in_silence(
-    etcd: EmbeddedEtcd, store_prefix: str
-) -> None:
-    with ExitStack() as stack:
-        settings = stack.enter_context(cancelling(etcd.settings.endpoints[0]))
-        store = stack.enter_context(closing(EtcdStore(settings)))
-        watch = stack.enter_context(store.watch(store_prefix, 1))
-        with pytest.raises(StoreUnavailable, match="cancelled: for fun"):
-            watch.next(timeout=SOON)
-
-
 @contextmanager
 def answering(body: str) -> Iterator[int]:
     """A server that answers every request with ``body``; its port."""
@@ -383,43 +331,6 @@ def test_a_server_that_will_not_do_is_refused(body: str, pattern: str) -> None:
         store.get("/x")
 
 
-@pytest.mark.parametrize(
-    ("version", "warned"),
-    [
-        ("3.5.0", True),
-        ("3.5.5", True),
-        ("3.5.6", False),
-        ("3.4.23", False),
-        ("3.6.0-rc.1", False),
-        ("3.5.1+b4", True),
-    ],
-)
-def test_versions_that_may_lose_data_are_warned_of(version: str, warned: bool) -> None:
-    with answering(f'{{"etcdserver": "{version}"}}') as port, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        # Any other address than loopback may be a cluster.
-        for host in ("0.0.0.0", "127.0.0.1"):
-            with closing(EtcdStore(StoreSettings(endpoints=(f"{host}:{port}",)))) as store:
-                assert store.version() == version
-    assert ["make the members of a cluster differ" in str(each.message) for each in caught] == [True] * warned
-
-
-@pytest.mark.parametrize("version", ["3.4.23", "3.4.42", "3.5.1", "3.5.28", "3.6.8", "3.6.9", "3.7.0"])
-def test_a_login_that_strangers_can_switch_off_is_warned_of(version: str) -> None:
-    with (
-        answering(f'{{"etcdserver": "{version}", "token": "x"}}') as port,
-        warnings.catch_warnings(record=True) as caught,
-    ):
-        warnings.simplefilter("always")
-        # Any other address than loopback is reached by strangers.
-        for host in ("0.0.0.0", "127.0.0.1"):
-            settings = StoreSettings(endpoints=(f"{host}:{port}",), user="ann", password="s3cret")
-            with closing(EtcdStore(settings)) as store:
-                assert store.version() == version
-    warned = ["can switch its login off" in str(each.message) for each in caught]
-    assert warned.count(True) == (version in {"3.4.23", "3.5.1", "3.6.8"})
-
-
 def test_a_request_beyond_what_the_server_reads_says_what_to_do(direct: EtcdStore, store_prefix: str) -> None:
     with pytest.raises(StoreRefused, match="--max-request-bytes"):
         put(direct, store_prefix, b"x" * 3_000_000)
@@ -436,24 +347,3 @@ def test_a_watch_catches_up_with_a_large_history(direct: EtcdStore, store_prefix
         batches = [expect(watch) for _ in revisions]
     assert [batch.revision for batch in batches] == revisions
     assert {len(batch.changes) for batch in batches} == {7}
-
-
-def test_a_watch_over_a_slow_network_catches_up(
-    driver: str,
-    connect: Connect,
-    etcd: EmbeddedEtcd,
-    direct: EtcdStore,
-    proxy: MakeProxy,
-    store_prefix: str,
-) -> None:
-    """gRPC limits the time of a whole message, and the first has all that the watch is behind."""
-    if driver == "gateway":
-        pytest.skip("HTTP limits the silence within a message")
-    revisions = [put(direct, store_prefix + "x", bytes(1000)) for _ in range(300)]
-    way = proxy(etcd.settings.endpoints[0])
-    way.rate = 120_000.0
-    with (
-        closing(connect(way.settings(patience=3.0))) as store,
-        store.watch(store_prefix, revisions[0]) as watch,
-    ):
-        assert [expect(watch).revision for _ in revisions] == revisions

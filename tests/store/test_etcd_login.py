@@ -82,20 +82,6 @@ def test_a_wrong_password_is_refused_and_not_shown(connect: Connect, ann: StoreS
         assert "wrong-pw" not in repr(store)
 
 
-def test_a_missing_login_is_reported(connect: Connect, server: EmbeddedEtcd) -> None:
-    with closing(connect(server.settings)) as store:
-        with pytest.raises(StoreRefused, match="requires a login: set CEREBRO_ETCD_USER"):
-            store.get("/ours/x")
-        with store.watch("/ours/", 1) as watch, pytest.raises(StoreRefused, match="requires a login"):
-            watch.next(timeout=SOON)
-
-
-def test_a_login_that_etcd_does_not_know(connect: Connect, etcd: EmbeddedEtcd) -> None:
-    store = connect(replace(etcd.settings, user="ann", password=PASSWORD))
-    with closing(store), pytest.raises(StoreRefused, match="has no login: leave out CEREBRO_ETCD_USER"):
-        store.get("/x")
-
-
 def test_other_keys_are_denied(connect: Connect, ann: StoreSettings) -> None:
     with closing(connect(ann)) as store:
         for verb in (lambda: store.range("/theirs/"), lambda: store.txn([], [Put("/theirs/x", b"")])):

@@ -24,7 +24,6 @@ from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.operators import Allowance, OperatorLedger
-from cerebro_elastic.store.ledger.transactions import LONGEST
 from support.clocks import HandClock
 from support.faults import Lost, losing
 from support.histories import child, folded
@@ -338,16 +337,6 @@ def test_a_config_is_created_once_and_ended_at_its_revision(stage: Stage) -> Non
     with stage.unchanged():
         assert stage.leader.create_config(Config("c0", {})) is None
         assert stage.leader.end_config(old, Status.STOPPED, "enough") is None
-
-
-def test_an_explanation_that_no_store_could_take_is_in_the_record_without_its_middle(stage: Stage) -> None:
-    attempt, story = stage.assigned(), f"ValueError: {'x' * (4 << 20)}\n  net.py:3 in forward"
-    assert stage.ledger.fail(attempt, stage.config, replace(stage.failure(attempt), story=story))
-    (failure,) = stage.ledger.state().configs["c0"].failures
-    assert len(failure.story) <= LONGEST
-    assert failure.story.startswith("ValueError: xxx")
-    assert failure.story.endswith("net.py:3 in forward")
-    assert "letters are left out here: the node's log has them" in failure.story
 
 
 def test_an_assignment_needs_an_idle_node_its_registration_and_the_config_as_it_is(stage: Stage) -> None:

@@ -187,10 +187,3 @@ def test_closing_wakes_waiting_callers(store: RetryingStore, away: Away, log: Sa
         store.close()
         with pytest.raises(StoreUnavailable):
             waiting.result(SOON)
-
-
-def test_closing_a_watch_wakes_its_reader(store: RetryingStore) -> None:
-    with store.watch("k", 1) as watch, ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(watch.next)
-        watch.close()
-        assert waiting.result(SOON) is None

@@ -306,11 +306,6 @@ def test_class_names_in_tars_are_refused_as_words_are(tmp_path: Path) -> None:
         ("litdata", lambda path: (path.parent / "index.json").unlink(), "no index.json of litData beside"),
         ("litdata", lambda path: compressed(path.parent / "index.json"), "has rows with compression"),
         (
-            "litdata_zstd",
-            lambda path: path.write_bytes(path.read_bytes()[:-9]),
-            "cannot read the shard .*bin: .*Truncated",
-        ),
-        (
             "mds_zstd",
             lambda path: path.write_bytes(path.read_bytes()[:-9]),
             "cannot read the shard .*zstd: .*Truncated",
@@ -320,10 +315,7 @@ def test_class_names_in_tars_are_refused_as_words_are(tmp_path: Path) -> None:
             lambda path: path.write_bytes(path.read_bytes()[:700]),
             "cannot read the shard .*h5: .*truncated",
         ),
-        ("tar", lambda path: path.write_bytes(path.read_bytes()[:700]), "the archive .* is cut off"),
         ("npz", lambda path: path.write_bytes(b"nothing"), "cannot read the shard .*npz"),
-        ("csv", lambda path: path.write_bytes(b""), "cannot read the shard .*csv"),
-        ("csv", lambda path: path.write_text("number,y\n"), "the shard .*csv has no rows: remove it"),
         (
             "csv",
             lambda path: path.write_text("number\n1\n"),
@@ -331,29 +323,15 @@ def test_class_names_in_tars_are_refused_as_words_are(tmp_path: Path) -> None:
         ),
         (
             "csv",
-            lambda path: path.write_text("number,y,z\n1,1,2\n"),
-            "differs from the first shard .*'z'",
-        ),
-        (
-            "csv",
             lambda path: path.write_text("number,y\n1,0.5\n"),
             r"2.csv differs from the first shard .*'0.5'",
-        ),
-        ("csv", lambda path: path.rename(f"{path}.gz"), r"has compressed files \(.gz\)"),
-        ("jsonl", lambda path: path.write_text(""), "the shard .*jsonl has no rows"),
-        (
-            "jsonl",
-            lambda path: path.write_text('{"x": [1, 2], "tokens": [1]}'),
-            "column 'y' of .*2.(csv|jsonl) holds NaN in 1 of 1 row",
         ),
         (
             "jsonl",
             lambda path: path.write_text('{"x": [1, 2], "y": 0.5, "tokens": [1]}'),
             "2.jsonl differs from the first shard .*'y'",
         ),
-        ("feather", lambda path: path.write_bytes(path.read_bytes()[:-9]), "cannot read the shard .*feather"),
         ("tar", lambda path: path.write_bytes(as_tar([])), "tar has no samples"),
-        ("tar", lambda path: path.rename(f"{path}.gz"), r"has compressed files \(.gz\)"),
         (
             "tar",
             lambda path: path.write_bytes(gzip.compress(path.read_bytes())),
