@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -42,18 +41,6 @@ def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
                 MissingExtra, match=rf"'{package}', not installed: {re.escape(install_extra('etcd3'))}"
             ):
                 EtcdStore(GRPC)
-
-
-def test_a_protobuf_that_is_too_new_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "grpc.py").touch()
-    (tmp_path / "etcd3.py").write_text("raise TypeError('Descriptors cannot be created directly.')")
-    monkeypatch.syspath_prepend(tmp_path)
-    for module in (DRIVER, "grpc", "etcd3"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
-    with pytest.raises(MissingExtra, match=r"protobuf<3\.21.*PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python"):
-        EtcdStore(GRPC)
-    for module in ("grpc", "etcd3"):
-        sys.modules.pop(module, None)
 
 
 def test_a_stream_that_has_ended_may_be_cut(driver: str, etcd: EmbeddedEtcd) -> None:
