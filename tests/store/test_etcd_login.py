@@ -59,18 +59,6 @@ def ann(server: EmbeddedEtcd) -> StoreSettings:
     return replace(server.settings, user="ann", password=PASSWORD)
 
 
-def test_every_verb_with_a_login(connect: Connect, ann: StoreSettings) -> None:
-    with closing(connect(ann)) as store:
-        lease = store.grant(30)
-        revision = put(store, "/ours/x", b"1", lease)
-        with store.watch("/ours/", revision) as watch:
-            assert expect(watch).revision == revision
-        assert store.keep(lease) == 30
-        assert store.range("/ours/").items[0].value == b"1"
-        store.revoke(lease)
-        assert store.get("/ours/x") is None
-
-
 def test_a_wrong_password_is_refused_and_not_shown(connect: Connect, ann: StoreSettings) -> None:
     with closing(connect(replace(ann, password="wrong-pw"))) as store:
         for verb in (lambda: store.get("/ours/x"), lambda: put(store, "/ours/x")):
