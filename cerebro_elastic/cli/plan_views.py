@@ -47,8 +47,8 @@ def show_planned(console: Console, recipe: Recipe, forecasts: RunForecast, price
         f"{len(profiled)} profiled here, about a second each\n"
     )
     console.print(_options_table(forecasts, price))
-    if recipe.partitions_text:
-        say(f"\nThe run would have {recipe.partitions_text}")
+    if recipe.choice is not None:
+        say(f"\nThe run would have {recipe.choice}")
     memory = ", ".join(f"{strategy} {bytes_text(most)}" for strategy, most in forecasts.memory.items())
     share = data_share(recipe, [p for p in forecasts.measurement.profiles if p.refusal is None])
     if share >= _WAITS:
@@ -126,7 +126,8 @@ def _communication_table(forecasts: RunForecast) -> Table:
 def _as_recipe(recipe: Recipe, candidate: PlanCandidate) -> str:
     """The lines for the recipe."""
     keys = [f"nodes: {candidate.nodes}"]
-    if recipe.data.url is None:
+    chosen = recipe.choice is not None and recipe.choice.partitions == candidate.partitions
+    if recipe.data.url is None and not chosen:
         keys.append(f"data: {{partitions: {candidate.partitions}}}")
     if candidate.strategy != Strategy():
         keys.append(f"parallelism: [{candidate.strategy.parallelism}] ({candidate.strategy})")

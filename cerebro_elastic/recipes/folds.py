@@ -76,7 +76,8 @@ def check_valid(folds: int, data: Data | None) -> None:
             "data.datamodule is validated by its own val_dataloader, on the same rows in each fold: name its "
             "training data by `data: {dataset: ...}`, or leave the folds out"
         )
-    if problem := why_no_folds(folds, data.partitions):
+    given = "partitions" in data.model_fields_set  # else a number is chosen for the folds
+    if given and (problem := why_no_folds(folds, data.partitions)):
         raise ValueError(f"{problem} (data.partitions)")
     if data.valid:
         raise ValueError(

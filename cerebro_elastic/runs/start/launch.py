@@ -17,7 +17,7 @@ from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import CerebroError, RunError
-from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.recipes import Recipe, load_recipe, load_recipe_of
 from cerebro_elastic.recipes.references import check_named
 from cerebro_elastic.runs.attach import record_in, with_key
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed, RunCallback
@@ -133,8 +133,8 @@ class Launch:
         """Run what is left of the run. Returns the caller of the callbacks, for the run's end."""
         folder = self.folder
         recipe = self.recipe
-        if recipe.nodes.auto and not self.fresh and folder.spec.exists():
-            recipe = load_recipe(recipe, nodes=folder.read_spec().recipe["nodes"])
+        if not self.fresh and folder.spec.exists():
+            recipe = load_recipe_of(folder.read_spec().recipe, recipe)
         spec = None if self.fresh else old_spec(folder, recipe)
         state = state_in(folder) if spec is not None else State()
         if self.extended is not None:
@@ -156,8 +156,6 @@ class Launch:
             check_places(recipe)
         with ExitStack() as stack:
             imports = stack.enter_context(imports or SharedImports())
-            if recipe.partitions_text:
-                watcher.say(recipe.partitions_text)
             accelerators = accelerators_of(recipe, imports.agents)
             if recipe.nodes.auto:
                 recipe = load_recipe(recipe, nodes=accelerators.nodes_of(recipe))

@@ -21,7 +21,7 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Plan, Spec, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import CerebroError, DataError, RecipeError, RunError
-from cerebro_elastic.recipes import Recipe, differences, load_recipe
+from cerebro_elastic.recipes import Recipe, differences, load_recipe_of
 from cerebro_elastic.runs.attach import record_in
 from cerebro_elastic.runs.folder import RunFolder, how_to_retry
 from cerebro_elastic.runs.from_recipe import first_hparams, make_search, plan_of
@@ -69,10 +69,9 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
 
 def check_same(spec: Spec, recipe: Recipe, what: str, advice: str) -> None:
     """Raise ``RunError`` unless ``recipe`` is that of the run ``spec``, apart from what a warm start has
-    replaced. The recipe from before an extension is the run's, too, and ``nodes: auto`` is any number. The
-    message begins with ``what``, and ends with the ``advice``."""
-    if recipe.nodes.auto:
-        recipe = load_recipe(recipe, nodes=spec.recipe["nodes"])
+    replaced. The recipe from before an extension is the run's, too, and a number that it leaves open is any.
+    The message begins with ``what``, and ends with the ``advice``."""
+    recipe = load_recipe_of(spec.recipe, recipe)
     if recipe.digest in (spec.recipe_digest, *(extension.digest_before for extension in spec.extensions)):
         return
     lines = differences(spec.recipe, recipe.resolved())
@@ -185,6 +184,8 @@ def new_spec(
     more = "" if source is None else f", preparing the data of {redacted(source)}"
     if recipe.data.shards is not None:
         more = f", listing the shards of {redacted(recipe.data.shards)}"
+    if recipe.choice is not None:
+        watcher.say(str(recipe.choice))
     watcher.say(f"checking {code}{more} (its imports take a few seconds)")
     check_deadline(recipe, time.time())
     price_from(os.environ)
