@@ -48,7 +48,6 @@ _FORMER = {
     "clone": "add RUN KEY=VALUE --like CONFIG --from here",
     "compare": "runs RUN RUN",
     "end": "stop RUN --all",
-    "explain": "status RUN --show reuse",
     "importances": "status RUN --show importances",
     "profile": "status RUN --show profiles",
     "prune": "rm RUN --checkpoints",

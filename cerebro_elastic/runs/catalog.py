@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.members import statuses
 from cerebro_elastic.core.history.view import RunView
-from cerebro_elastic.core.model.reuse import standing
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CerebroError, RunError, did_you_mean
 from cerebro_elastic.reporting.results import leaderboard
@@ -138,11 +136,6 @@ def summary(folder: RunFolder) -> RunSummary:
         )
 
 
-def beginnings(folder: RunFolder, spec: Spec) -> Collection[str]:
-    """Where the run's configs began (``standing``)."""
-    return list(_values(folder, spec)["beginnings"])
-
-
 def places_of(folder: RunFolder, spec: Spec) -> list[Path]:
     """What is the run's on this machine: its own folder first, then those of its checkpoints, of its etcd, of
     its project if Ray has copied it, with that one's lock, and of nodes that joined it here. Such a node's
@@ -209,7 +202,7 @@ def _values(folder: RunFolder, spec: Spec) -> dict[str, Any]:
     mark = [__version__, *mark_of(folder)]  # what reads it may change, too
     with suppress(OSError, ValueError, KeyError, TypeError):
         kept = json.loads(folder.summary.read_text())
-        if kept["of"] == mark and "beginnings" in kept["values"]:
+        if kept["of"] == mark:
             return dict(kept["values"])
     keep = not folder.is_locked()
     view = RunView(folder.events())
@@ -221,7 +214,6 @@ def _values(folder: RunFolder, spec: Spec) -> dict[str, Any]:
         "metric": objective.metric,
         "best": first.best if first is not None else None,
         "best_config": first.config if first is not None and first.best is not None else None,
-        "beginnings": [standing(born(config)) for config in view.state.configs.values()],
     }
     if keep:
         with suppress(CerebroError, OSError):  # of another user's run nothing is kept
