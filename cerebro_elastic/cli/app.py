@@ -51,7 +51,7 @@ _FORMER = {
     "importances": "status RUN --show importances",
     "profile": "status RUN --show profiles",
     "prune": "rm RUN --checkpoints",
-    "simulate": "plan RECIPE --toy SECONDS",
+    "simulate": "plan RECIPE --from RUN",
     "tag": "runs RUN --add-tag TAG",
     "track": "report RUN --to TRACKER",
     "what-if": "plan RUN --nodes +2",

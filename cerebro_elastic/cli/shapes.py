@@ -338,7 +338,7 @@ class PlanJson(TypedDict):
     measured: PlannedRecipeJson | None
     """Of a recipe, with what was measured here."""
     simulated: SimulatedJson | None
-    """With `--toy` or `--from`."""
+    """With `--from`."""
     live: LiveForecast | None
     """Of a live run."""
 

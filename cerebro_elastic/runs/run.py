@@ -108,7 +108,6 @@ class Run(ControlledRun):
         add: int = 0,
         stop: Sequence[str] = (),
         deadline: str | None = None,
-        prices: str | Path | None = None,
     ) -> LiveForecast:
         """Forecast when the live run ends, as it is and if something happened to it now. Nothing is changed.
 
@@ -119,9 +118,7 @@ class Run(ControlledRun):
             add: How many nodes join, like those that it has.
             stop: Configs that are stopped.
             deadline: A duration such as ``2h30m``, or a date and time such as ``2026-12-01T08:00``. The
-                answer says whether it holds, and otherwise with what it would. By default the recipe's.
-            prices: A CSV file with the price of spot machines until the deadline. The answer then says when
-                to have how many nodes, so that the deadline is met and the run costs least.
+                answer says whether it holds, and otherwise with what it would.
 
         Raises:
             RunError: The run is not live, or has not trained a unit yet; there is no such node or config; or
@@ -136,7 +133,7 @@ class Run(ControlledRun):
         from cerebro_elastic.runs.forecast.rest import Change
 
         change = Change(tuple(dict.fromkeys(lose)), add, tuple(dict.fromkeys(stop)))
-        return forecast_live(self, change, deadline, None if prices is None else Path(prices))
+        return forecast_live(self, change, deadline)
 
     def extend(
         self,

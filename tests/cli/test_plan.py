@@ -73,8 +73,8 @@ def test_the_forecast_for_people_and_as_json(planned: Cerebro, monkeypatch: pyte
         (("--nodes", "0"), "--nodes is '0': give whole numbers above 0"),
         (("--partitions", ""), "--partitions is '': give whole numbers above 0"),
         (("--price", "-1"), "Invalid value for '--price'"),
-        (("--noise", "1"), "--noise would do nothing for a recipe without --toy or --from"),
-        (("--toy", "1", "--partitions", "2"), "--partitions would do nothing for a toy"),
+        (("--lose", "node-1"), "--lose would do nothing for a recipe"),
+        (("--from", "a", "--partitions", "2"), "--partitions would do nothing for --from"),
     ],
 )
 def test_wrong_options(planned: Cerebro, words: tuple[str, ...], message: str) -> None:

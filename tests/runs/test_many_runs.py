@@ -116,7 +116,7 @@ def test_what_commands_print_as_json_has_the_shape_of_the_reference(
         "replay": ["first"],
         "export": ["first", str(tmp_path / "model")],
         "rm --checkpoints": ["first", "--keep", "winner", "--yes"],
-        "plan": [str(tmp_path / "recipe.yaml"), "--toy", "3"],
+        "plan": [str(tmp_path / "recipe.yaml"), "--from", "first"],
     }
     (tmp_path / "recipe.yaml").write_text(
         "task: {kind: torch, model_fn: 'm:f', loss: mse_loss}\n"
