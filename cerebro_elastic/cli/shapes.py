@@ -24,7 +24,6 @@ from cerebro_elastic.runs.comparison import Comparison
 from cerebro_elastic.runs.exactness.outcome import CheckedConfig
 from cerebro_elastic.runs.forecast.live import LiveForecast
 from cerebro_elastic.runs.removal import Pruning
-from cerebro_elastic.runs.results.importances import Importances
 from cerebro_elastic.runs.start.doctor import Finding
 
 
@@ -351,7 +350,6 @@ SHAPES: Mapping[str, Any] = {
     "status": StatusJson,
     "runs RUN RUN": Comparison,
     "status --show profiles": ProfileJson,
-    "status --show importances": Importances,
     "rm --checkpoints": RmJson,
     "stop": ChangedJson,
     "resume": ChangedJson,

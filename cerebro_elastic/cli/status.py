@@ -31,11 +31,10 @@ _LINES = 60
 def status(
     run: Run,
     show: Annotated[
-        Literal["configs", "profiles", "importances"],
+        Literal["configs", "profiles"],
         typer.Option(
             help="`configs`: state, nodes, configs and metrics; `profiles`: the seconds and memory of each "
-            "parallelism; `importances`: how much each hyper-parameter matters, of ten finished configs or "
-            "more."
+            "parallelism."
         ),
     ] = "configs",
     verbose: Verbose = False,
@@ -53,9 +52,8 @@ def status(
         raise RunError("--verbose would do nothing with --json, which has it all: leave it out")
     if verbose and show != "configs":
         raise RunError(f"--verbose would do nothing with --show {show}: leave it out")
-    views = {"profiles": _show_profiles, "importances": _show_importances}
-    if show in views:
-        views[show](run, as_json)
+    if show == "profiles":
+        _show_profiles(run, as_json)
         return
     now = run.status()
     objective = run.spec.objective
@@ -92,17 +90,6 @@ def _show_profiles(run: Run, as_json: bool) -> None:
         echo("no strategy has been profiled yet")
     else:
         terminal().print(profiles_view(rows))
-
-
-def _show_importances(run: Run, as_json: bool) -> None:
-    found = run.result.importances()
-    if as_json:
-        echo_json(found)
-        return
-    width = max(map(len, found.shares))
-    for name, share in found.shares.items():
-        echo(f"{name:<{width}}  {share:6.1%}  {'#' * round(40 * share)}")
-    echo(f"shares of what sets the best {found.metric} apart, {found.text}")
 
 
 def doctor(home: Home = None, etcd: Etcd = None, as_json: Json = False) -> None:
