@@ -1,11 +1,10 @@
-"""The runs of a home as things: what there is, in which state, how large and how old; and their tags."""
+"""The runs of a home as things: what there is, in which state, how large and how old."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 from cerebro_elastic.core.history.members import statuses
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.run import Spec
-from cerebro_elastic.errors import CerebroError, RunError, did_you_mean
+from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.reporting.results import leaderboard
 from cerebro_elastic.runs.folder import RunFolder, etcd_folder, home_of
 from cerebro_elastic.runs.owner import owns
@@ -22,8 +21,6 @@ from cerebro_elastic.system.files import here, locate, write_text
 from cerebro_elastic.system.version import __version__
 
 Standing: TypeAlias = Literal["running", "ended", "stopped", "damaged"]
-
-_TAG = re.compile(r"[\w.:][\w.:-]{0,39}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +54,6 @@ class RunSummary:
     """Where its checkpoints are if they are not on this machine. Their size is not in ``bytes``."""
     changed: float
     """When its record last changed: Unix time in seconds."""
-    tags: tuple[str, ...]
-    """Its tags, sorted."""
     problem: str | None = None
     """Why it is ``damaged``, or which of its files cannot be read."""
 
@@ -89,13 +84,9 @@ def changed(folder: RunFolder) -> float:
     return 0.0
 
 
-def summaries(
-    home: str | Path | None = None, tags: Iterable[str] = (), named: Sequence[RunFolder] = ()
-) -> list[RunSummary]:
-    """The ``named`` runs, by default all of a home with the one that changed last first, that have all these
-    ``tags``."""
-    wanted = set(tags)
-    return [summary(folder) for folder in named or folders(home) if wanted <= set(tags_of(folder))]
+def summaries(home: str | Path | None = None, named: Sequence[RunFolder] = ()) -> list[RunSummary]:
+    """The ``named`` runs, by default all of a home with the one that changed last first."""
+    return [summary(folder) for folder in named or folders(home)]
 
 
 def summary(folder: RunFolder) -> RunSummary:
@@ -122,7 +113,6 @@ def summary(folder: RunFolder) -> RunSummary:
             bytes=sum(map(disk_bytes, places)),
             storage=None if local else spec.storage,
             changed=changed(folder),
-            tags=tags_of(folder),
             problem=problem,
         )
     except (CerebroError, OSError) as error:
@@ -131,7 +121,6 @@ def summary(folder: RunFolder) -> RunSummary:
             bytes=disk_bytes(folder.path),
             storage=None,
             changed=changed(folder),
-            tags=tags_of(folder),
             problem=str(error),
         )
 
@@ -164,30 +153,6 @@ def disk_bytes(path: Path) -> int:
                 else:
                     total += entry.stat(follow_symlinks=False).st_size
     return total
-
-
-def tags_of(folder: RunFolder) -> tuple[str, ...]:
-    """The run's tags, sorted."""
-    with suppress(OSError, ValueError, TypeError):
-        return tuple(sorted(map(str, json.loads(folder.tags.read_text()))))
-    return ()
-
-
-def retag(folder: RunFolder, add: Iterable[str], remove: Iterable[str]) -> tuple[str, ...]:
-    """Give the run some tags and take others away. Returns those that it has now. Raises ``RunError`` for
-    what is no tag, and for one to take away that it does not have."""
-    add, remove, before = list(add), list(remove), tags_of(folder)
-    for tag in add:
-        if not _TAG.fullmatch(tag):
-            raise RunError(
-                f"{tag!r} is no tag: up to 40 letters, digits, '.', '_', ':' and '-', such as good"
-            )
-    for tag in remove:
-        if tag not in before:
-            raise RunError(f"run {folder.run!r} has no tag {tag!r}; {did_you_mean(tag, before)}")
-    after = tuple(sorted({*before, *add} - set(remove)))
-    write_text(folder.tags, json.dumps(after))
-    return after
 
 
 def mark_of(folder: RunFolder) -> tuple[int, int]:

@@ -90,9 +90,12 @@ def _remedies(rest: RestOfRun, change: Change, deadline: float) -> Sequence[Outl
         (room, lambda number: replace(change, add=change.add + number)),
         (len(left) - 1, lambda number: replace(change, stop=(*change.stop, *left[:number]))),
     ]
-    found = []
-    for most, way in ways:
-        numbers = range(1, most + 1)
-        at = bisect_left(numbers, True, key=lambda number, way=way: rest.outlook(way(number)).meets(deadline))
-        found += [rest.outlook(way(number)) for number in numbers[at : at + 1]]
-    return found
+    found = (_least(rest, most, way, deadline) for most, way in ways)
+    return [outlook for outlook in found if outlook is not None]
+
+
+def _least(rest: RestOfRun, most: int, way: Callable[[int], Change], deadline: float) -> Outlook | None:
+    """The outlook of the least number, up to ``most``, that meets the deadline; ``None`` if none does."""
+    numbers = range(1, most + 1)
+    at = bisect_left(numbers, True, key=lambda number: rest.outlook(way(number)).meets(deadline))
+    return rest.outlook(way(numbers[at])) if at < most else None

@@ -315,13 +315,6 @@ class RunResult:
 
         return load_picked(self, pick)[2]
 
-    def schedule(self, config: str = "best") -> list[dict[str, Any]]:
-        """The ``schedule`` that led to a config of ``pbt``, for a recipe with ``method: pbt-replay``: the
-        hyper-parameters of its ancestors and its own, each with the units from which on they held."""
-        from cerebro_elastic.search.pbt import schedule_of
-
-        return schedule_of(self.training(config).config, self.view.state.configs, self.spec.plan)
-
     def study(self) -> optuna.Study:
         """The run as a study of optuna's (extra ``search``), for its plots and its dashboard, or to copy with
         ``optuna.copy_study``. During the run, each look at it shows what has happened by then."""

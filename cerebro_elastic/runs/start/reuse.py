@@ -38,7 +38,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.errors import CerebroError, CheckpointError, IllegalEvent, StorageError
 from cerebro_elastic.recipes import Recipe, differences
-from cerebro_elastic.recipes.search import OtherSearch, PbtSearch, ReplaySearch
+from cerebro_elastic.recipes.search import OtherSearch, PbtSearch
 from cerebro_elastic.runs.catalog import folders
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import first_hparams
@@ -284,7 +284,7 @@ def _steps(recipe: Recipe, spec: Spec, config: Config, visits: Sequence[Visit]) 
     A config passes ends of epochs whose states are gone, as if the search had let it continue: no search
     comes back to them but for the clones of a population, and what a search of a plugin may do.
     """
-    comes_back = isinstance(recipe.search, PbtSearch | ReplaySearch | OtherSearch)
+    comes_back = isinstance(recipe.search, PbtSearch | OtherSearch)
     name, there, cuts = config.id, cache(_readable), [0]
     curves: Curves = {name: ()}
     for number, visit in enumerate(visits, start=1):
