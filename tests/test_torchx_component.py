@@ -212,12 +212,12 @@ def test_the_arguments_that_cerebro_run_overrides(project: Path) -> None:
         "s3://b/c",
         "",
     )
-    (_, hosts) = torchx_component.mop("job.yaml", epochs=7, checkpoints="there", reuse_from="first").roles
+    (_, hosts) = torchx_component.mop("job.yaml", epochs=7, checkpoints="there", reuse=True).roles
     cli = typer.main.get_command(cerebro)
     known = {name: {param.name for param in cli.commands[name].params} for name in ("run", "host")}
     parsed = cli.commands["host"].make_context("host", hosts.args[3:])
     assert (parsed.params["epochs"], parsed.params["checkpoints"]) == (7, "there"), "the hosts know them"
-    assert parsed.params["reuse_from"] == "first"
+    assert parsed.params["reuse"]
     component = set(inspect.signature(torchx_component.mop).parameters)
     assert known["run"] - component == {"fresh", "as_json", "ui", "yes"}, "what is no override"
     assert project.exists()
@@ -246,10 +246,10 @@ def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
 def test_settings_of_the_run_and_variables_that_are_no_secrets_go_with_the_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, value in (("REUSE", "on"), ("CHECK", "off"), ("FORKSERVER", "/socket"), ("MEMORY", "1G")):
+    for name, value in (("PATIENCE", "9"), ("CHECK", "off"), ("FORKSERVER", "/socket"), ("MEMORY", "1G")):
         monkeypatch.setenv(f"CEREBRO_{name}", value)
     (_, hosts) = torchx_component.mop("job.yaml", env={**HARMLESS, "CEREBRO_CHECK": "on"}).roles
-    assert hosts.env == {**HARMLESS, "CEREBRO_REUSE": "on", "CEREBRO_CHECK": "on"}
+    assert hosts.env == {**HARMLESS, "CEREBRO_PATIENCE": "9", "CEREBRO_CHECK": "on"}
 
 
 def test_gangs_need_as_many_nodes_as_the_job_has_not_the_recipe(project: Path) -> None:

@@ -34,12 +34,6 @@ CASES: dict[str, dict[str, Any]] = {
     "hyperband asynchronous": {"method": "hyperband", "asynchronous": True, "num": 30},
     "bohb": {"max_epochs": 3},
     "pbt": {"num": 6, "perturbation_interval": 2},
-    "pbt-replay": {
-        "schedule": [
-            {"units": 0, "hparams": {"lr": 0.1, "drop": 0.1}},
-            {"units": 5, "hparams": {"lr": 0.2, "drop": 0.1}},
-        ]
-    },
     "enqueued": {"method": "tpe", "num": 6, "enqueue": [{"lr": 0.1, "drop": 0.2}, {"lr": 0.2, "drop": 0.2}]},
 }
 
@@ -71,7 +65,7 @@ def checked(
         most=resolved.search.num or 100,
         epochs=resolved.epochs,
         finishes=finishes,
-        trouble=trouble and case != "pbt-replay",  # which has but one config
+        trouble=trouble,
         concurrency=resolved.search.concurrency,
         **({"learn": learn} if learn else {}),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
@@ -372,5 +373,31 @@ def test_an_impossible_simulation_is_reported() -> None:
             simulate(PLAN, nodes, LongestRemaining(), SIX, Times(), toy)
     with pytest.raises(ScheduleError, match="more than 100000000 units"):
         simulate(replace(PLAN, epochs=10**9), NODES, LongestRemaining(), SIX, Times(), toy)
-    with pytest.raises(RecipeError, match=r"line 1 of the faults.*at is 1e\+30; it must be"):
-        read_faults(f"kill node-0 at 1{'0' * 30}", ["node-0"])
+
+
+@pytest.mark.parametrize(
+    ("faults", "message"),
+    [
+        (f"kill node-1 at 1{'0' * 30}", "at is 1e+30; it must be"),
+        ("kill node-7 at 3", "a node 'node-7' that the run does not have; did you mean 'node-1'?"),
+        (
+            "kill node-1 in 3",
+            "line 1 of the faults, 'kill node-1 in 3', is not like `kill NODE at 30 for 10`",
+        ),
+        (
+            "\nkil node-1 at 3",
+            "line 2 of the faults, 'kil node-1 at 3': nothing is called 'kil'; did you mean",
+        ),
+        ("slow node-1 at 3", "`slow`, and nothing else, says `by` how much"),
+        ("kill node-1 at 3 by 2", "`slow`, and nothing else, says `by` how much"),
+        ("crash node-1 at 3 for 2", "only kill, drain, slow last `for` some seconds"),
+        ("kill node-1 at 3 within 2", "only `drain` says `within` how many seconds"),
+        (f"kill node-1 at 1{'0' * 400}", "at is inf; it must be a finite number"),
+        (f"kill node-1 at 1 for 1{'0' * 30}", "seconds is 1e+30; it must be a finite number"),
+        ("slow node-1 at 1 by 0", "`slow`, and nothing else, says `by` how much, a number above 0"),
+        ("drain leader at 3", "the leader decides, and is no node: it can be killed, and nothing else"),
+    ],
+)
+def test_wrong_faults(faults: str, message: str) -> None:
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        read_faults(faults, ["node-0", "node-1"])
