@@ -78,7 +78,6 @@ class _HostOptions:
     ] = 25.0
     home: Annotated[Optional[str], "folder of runs there, by default $CEREBRO_HOME, else ./runs"] = None
     reuse: Annotated[bool, "take over what earlier runs of the folder of runs have trained"] = False
-    reuse_from: Annotated[Optional[str], "the earlier run to take over from"] = None
     verbose: Annotated[bool, "every epoch of every config, and the optimality gap"] = False
 
     def overrides(self) -> Dict[str, Any]:
@@ -89,8 +88,8 @@ class _HostOptions:
     def words(self) -> List[str]:
         """The options, but ``home``."""
         replaced = [word for key, value in self.overrides().items() for word in (f"--{key}", str(value))]
-        reused = ["--reuse-from", self.reuse_from] if self.reuse_from else ["--reuse"] * self.reuse
-        return ["--grace", f"{self.grace:g}", *replaced, *reused, *(["--verbose"] if self.verbose else [])]
+        flags = [f"--{name}" for name in ("reuse", "verbose") if getattr(self, name)]
+        return ["--grace", f"{self.grace:g}", *replaced, *flags]
 
 
 _PREPARE_OPTIONS = {

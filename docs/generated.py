@@ -40,7 +40,6 @@ SEARCHES: Mapping[str, type[Section]] = {
     "`search` of method `asha`": search.AshaSearch,
     "`search` of method `hyperband` or `bohb`": search.HyperbandSearch,
     "`search` of method `pbt`": search.PbtSearch,
-    "`search` of method `pbt-replay`": search.ReplaySearch,
 }
 """Sections that add keys to another section, by heading."""
 

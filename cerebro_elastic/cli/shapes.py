@@ -24,8 +24,6 @@ from cerebro_elastic.runs.comparison import Comparison
 from cerebro_elastic.runs.exactness.outcome import CheckedConfig
 from cerebro_elastic.runs.forecast.live import LiveForecast
 from cerebro_elastic.runs.removal import Pruning
-from cerebro_elastic.runs.results.importances import Importances
-from cerebro_elastic.runs.reusable import Explanation
 from cerebro_elastic.runs.start.doctor import Finding
 
 
@@ -339,7 +337,7 @@ class PlanJson(TypedDict):
     measured: PlannedRecipeJson | None
     """Of a recipe, with what was measured here."""
     simulated: SimulatedJson | None
-    """With `--toy` or `--from`."""
+    """With `--from`."""
     live: LiveForecast | None
     """Of a live run."""
 
@@ -352,8 +350,6 @@ SHAPES: Mapping[str, Any] = {
     "status": StatusJson,
     "runs RUN RUN": Comparison,
     "status --show profiles": ProfileJson,
-    "status --show reuse": Explanation,
-    "status --show importances": Importances,
     "rm --checkpoints": RmJson,
     "stop": ChangedJson,
     "resume": ChangedJson,

@@ -16,10 +16,8 @@ from cerebro_elastic.reporting.budget import budget_outlook
 from cerebro_elastic.reporting.gap import search_end
 from cerebro_elastic.reporting.profiles import profile_rows, profiles_view
 from cerebro_elastic.reporting.progress import progress_view
-from cerebro_elastic.reporting.tables import brief
 from cerebro_elastic.reporting.terminal import plain_table, terminal
 from cerebro_elastic.runs.folder import home_of
-from cerebro_elastic.system.words import counted
 
 if TYPE_CHECKING:
     from cerebro_elastic.runs.run import Run
@@ -33,11 +31,10 @@ _LINES = 60
 def status(
     run: Run,
     show: Annotated[
-        Literal["configs", "profiles", "reuse", "importances"],
+        Literal["configs", "profiles"],
         typer.Option(
             help="`configs`: state, nodes, configs and metrics; `profiles`: the seconds and memory of each "
-            "parallelism; `reuse`: what was taken over from earlier runs, and why the rest was trained; "
-            "`importances`: how much each hyper-parameter matters, of ten finished configs or more."
+            "parallelism."
         ),
     ] = "configs",
     verbose: Verbose = False,
@@ -55,9 +52,8 @@ def status(
         raise RunError("--verbose would do nothing with --json, which has it all: leave it out")
     if verbose and show != "configs":
         raise RunError(f"--verbose would do nothing with --show {show}: leave it out")
-    views = {"profiles": _show_profiles, "reuse": _show_reuse, "importances": _show_importances}
-    if show in views:
-        views[show](run, as_json)
+    if show == "profiles":
+        _show_profiles(run, as_json)
         return
     now = run.status()
     objective = run.spec.objective
@@ -94,33 +90,6 @@ def _show_profiles(run: Run, as_json: bool) -> None:
         echo("no strategy has been profiled yet")
     else:
         terminal().print(profiles_view(rows))
-
-
-def _show_reuse(run: Run, as_json: bool) -> None:
-    found = run.explain()
-    if as_json:
-        echo_json(found)
-        return
-    table = plain_table("config", "taken over", "trained", "")
-    for config in found.configs:
-        what = f"from {', '.join(config.runs)}" if config.runs else config.why
-        table.add_row(config.config, counted(config.reused, "unit"), counted(config.trained, "unit"), what)
-    terminal().print(table)
-    for name, reasons in found.earlier.items():
-        echo(f"not from run {name}:")
-        for reason in reasons:
-            echo(f"  {brief(reason, 300)}")
-
-
-def _show_importances(run: Run, as_json: bool) -> None:
-    found = run.result.importances()
-    if as_json:
-        echo_json(found)
-        return
-    width = max(map(len, found.shares))
-    for name, share in found.shares.items():
-        echo(f"{name:<{width}}  {share:6.1%}  {'#' * round(40 * share)}")
-    echo(f"shares of what sets the best {found.metric} apart, {found.text}")
 
 
 def doctor(home: Home = None, etcd: Etcd = None, as_json: Json = False) -> None:

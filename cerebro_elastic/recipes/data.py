@@ -60,8 +60,8 @@ class Preparation(Section):
     """
 
     partitions: Partitions = Field(4, description="Number of training partitions.")
-    """`auto`, a recipe's default: one, with a replica on each node, where each has room for all rows; see
-    [how many](../how-to/data.md#how-many-partitions)."""
+    """`auto`, the default of a recipe: one, with a replica on each node, where each has room for all rows
+    ([how many](../how-to/data.md#how-many-partitions))."""
     valid: ShareOrSource = Field(0.2, description="Share of rows for validation, or a source of its own.")
     """A share is `0.2` or `20%`. A `dataset` takes a share, or returns validation data itself."""
     test: ShareOrSource | None = Field(

@@ -113,7 +113,7 @@ def check_members(key: str, search: SearchSection | None) -> None:
     """Raise ``ValueError`` if a search cannot take a config's trainings together, as ``key`` needs it to."""
     if search is None:
         return
-    if search.method in ("pbt", "pbt-replay"):
+    if search.method == "pbt":
         raise ValueError(
             f"method {search.method} lets a config go on from the state of another one, and with {key} a "
             "config has several, each as far as it has come: use asha or hyperband, or leave them out"

@@ -572,31 +572,6 @@ class PbtSearch(SearchSection):
         return self
 
 
-class Stage(Section):
-    """The hyper-parameters that a config has from one unit on."""
-
-    units: Count
-    """The number of whole training units before this stage."""
-    hparams: Mapping[str, JsonValue]
-    """The hyper-parameters by name."""
-
-
-class ReplaySearch(SearchSection):
-    """One config whose hyper-parameters change as those of a config of a ``pbt`` run did."""
-
-    schedule: Annotated[tuple[Stage, ...], Field(strict=False, min_length=1)]
-    """Stages: after this many `units`, these `hparams` hold."""
-
-    @model_validator(mode="after")
-    def _rises(self) -> Self:
-        begins = [stage.units for stage in self.schedule]
-        if begins[0] != 0 or begins != sorted(set(begins)):
-            raise ValueError("schedule: its `units` begin with 0 and rise")
-        if self.known:
-            raise ValueError("a schedule has nothing to learn from other runs: remove `known`")
-        return self
-
-
 class OtherSearch(SearchSection):
     """A method of a plugin, which checks the other keys itself."""
 
@@ -604,7 +579,7 @@ class OtherSearch(SearchSection):
 
 
 _SEVERAL_OBJECTIVES = ("grid", "random", "tpe", "gp", "nsga2", "qmc")
-_ONE_OBJECTIVE = ("cmaes", "tune", "median", "asha", "hyperband", "bohb", "pbt", "pbt-replay")
+_ONE_OBJECTIVE = ("cmaes", "tune", "median", "asha", "hyperband", "bohb", "pbt")
 
 SEARCHES: Mapping[str, type[SearchSection]] = {
     "grid": SearchSection,
@@ -615,7 +590,6 @@ SEARCHES: Mapping[str, type[SearchSection]] = {
     "hyperband": HyperbandSearch,
     "bohb": HyperbandSearch,
     "pbt": PbtSearch,
-    "pbt-replay": ReplaySearch,
 }
 """The sections of this package's methods."""
 

@@ -29,7 +29,6 @@ from cerebro_elastic.simulation.redecide import redecide as redecide
 from cerebro_elastic.simulation.times import Times as Times
 from cerebro_elastic.simulation.times import UnitSizes as UnitSizes
 from cerebro_elastic.simulation.times import measured as measured
-from cerebro_elastic.simulation.times import read_times as read_times
 
 _SIZES = UnitSizes()
 WIDEST = 3.0

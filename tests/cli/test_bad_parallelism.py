@@ -43,11 +43,6 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
         {"use": "deepspeed", "stage": 2, "config": {"train_batch_size": 8}},
         "deepspeed config: train_batch_size: the recipe's batch_size is the global one; remove it",
     ),
-    "an unknown option": (
-        "model",
-        {"use": "fsdp", "warp": []},
-        "fsdp has no option 'warp'; did you mean 'wrap'",
-    ),
     "no such class": (
         "model",
         {"use": "fsdp", "wrap": ["Linea"]},
@@ -58,7 +53,6 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
         {"use": "pipeline"},
         "pipeline x2.* cannot train the model: .*too few for 2 stages",
     ),
-    "nothing to train": ("frozen", {"use": "ddp"}, "ddp x2.* cannot train the model: nothing is trainable"),
 }
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,27 +9,13 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.cli.app import _MODULES
+from cerebro_elastic.cli import main
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import ConfigCreated
 from cerebro_elastic.runs.folder import RunFolder
 
 Cerebro = Callable[..., Any]
-
-
-def complete(words: str, folder: Path) -> list[str]:
-    """What bash gets for the last word of a command line."""
-    from os import environ
-
-    env = {**environ, "_CEREBRO_COMPLETE": "complete_bash", "COMP_WORDS": words}
-    env |= {"COMP_CWORD": str(len(words.split(" ")) - 1)}
-    script = "import sys; sys.argv = ['cerebro']; from cerebro_elastic.cli import main; main()"
-    answer = subprocess.run(
-        [sys.executable, "-c", script], env=env, cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert "Traceback" not in answer.stderr, answer.stderr
-    return answer.stdout.split()
 
 
 @pytest.fixture
@@ -66,8 +50,22 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
     ],
 )
-def test_what_tab_completes(words: str, answer: list[str], runs: Path) -> None:
-    assert complete(words, runs) == answer
+def test_what_tab_completes(
+    words: str,
+    answer: list[str],
+    runs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What bash gets for the last word of a command line."""
+    monkeypatch.chdir(runs)
+    monkeypatch.setattr(sys, "argv", ["cerebro"])
+    asked = {"COMPLETE": "complete_bash", "WORDS": words, "CWORD": str(len(words.split(" ")) - 1)}
+    for name, value in asked.items():
+        monkeypatch.setenv("_CEREBRO_COMPLETE" if name == "COMPLETE" else f"COMP_{name}", value)
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().out.split() == answer
 
 
 def test_help_offers_completion_and_a_shell_gets_its_script(
@@ -78,10 +76,3 @@ def test_help_offers_completion_and_a_shell_gets_its_script(
     assert "--install-completion" in shown
     assert "--show-completion" in shown
     assert "_CEREBRO_COMPLETE=complete_bash" in cerebro("--show-completion", "bash").out
-
-
-@pytest.mark.parametrize("command", _MODULES)
-def test_each_help_has_an_example(cerebro: Cerebro, command: str) -> None:
-    shown = re.sub(r"\s+", " ", cerebro(command, "--help").out)
-    assert f"Example: cerebro {command} " in shown
-    assert "<bool>" not in shown, "a flag takes no value"

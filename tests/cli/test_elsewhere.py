@@ -116,26 +116,6 @@ def test_commands_that_need_the_project_say_so(
     assert not (project / "runs").exists(), "no folder of a run was made"
 
 
-def test_a_run_that_the_etcd_does_not_know(elsewhere: Ledger, at_etcd: list[str], cerebro: Cerebro) -> None:
-    for command in (["report"], ["export", "model"], ["verify"], ["replay", "--config", "best"]):
-        command.insert(1, "far")
-        said = cerebro(*command, *at_etcd)
-        assert said.code == 1
-        assert "knows no run 'far'" in said.err
-        assert elsewhere.keys.run in said.err
-
-
-def test_an_etcd_that_is_not_there(cerebro: Cerebro, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CEREBRO_ETCD_PATIENCE", "0.2")
-    said = cerebro("report", "far", "--etcd", "127.0.0.1:1")
-    assert said.code == 1
-    assert (
-        "did not answer for 0.2 s: nothing listens at 127.0.0.1:1: check the port, and that etcd runs"
-        in said.err
-    )
-    assert " object at 0x" not in said.err
-
-
 def test_an_etcd_is_in_use_as_long_as_anybody_takes_part(elsewhere: Ledger) -> None:
     """Also those of `cerebro run` and `cerebro join`, which are no hosts."""
     store, keys = elsewhere.store, elsewhere.keys

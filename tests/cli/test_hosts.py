@@ -4,18 +4,15 @@ work.)"""
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cerebro_elastic import __version__
-from cerebro_elastic.cli.start import host_resolved
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.start import etcd_server
@@ -85,18 +82,6 @@ def test_a_recipe_that_differs_from_the_runs_is_refused(
     assert "was opened with another recipe:\n  nodes: auto -> 2:1000\ngive all hosts the same" in said.err
 
 
-def test_files_that_are_on_another_machine(opened: Ledger, etcd: EmbeddedEtcd, cerebro: Cerebro) -> None:
-    said = cerebro(*words_for(opened, etcd))
-    assert said.code == 1
-    assert "the data of run" in said.err
-    assert "lie in /another/machine/data, which is not on this machine: give `data.url`" in said.err
-    spec = opened.spec()
-    assert spec is not None
-    opened.replace_spec(replace(spec, data="s3://bucket/data"))
-    said = cerebro(*words_for(opened, etcd))
-    assert "lie in /another/machine, which is not on this machine: give `checkpoints`" in said.err
-
-
 def test_a_folder_with_another_run_of_the_id(
     etcd: EmbeddedEtcd, cerebro: Cerebro, project: Path, store_prefix: str
 ) -> None:
@@ -110,20 +95,6 @@ def test_a_folder_with_another_run_of_the_id(
     assert said.code == 1
     assert f"holds a run {run!r} that the etcd at hand does not know" in said.err
     assert (folder / "history.jsonl").exists()
-
-
-def test_a_folder_with_an_unfinished_run_of_this_machine(
-    etcd: EmbeddedEtcd, cerebro: Cerebro, project: Path, store_prefix: str
-) -> None:
-    run = f"begun-{store_prefix.split('/')[2][:8]}"
-    folder = project / "runs" / run
-    (folder / "etcd").mkdir(parents=True)
-    (folder / "lock").touch()
-    (folder / "history.jsonl").touch()
-    said = cerebro("host", "recipe.yaml", "--run-id", run, "--etcd", etcd.settings.endpoints[0])
-    assert said.code == 1
-    assert f"`cerebro run RECIPE --run-id {run}` goes on with it" in said.err
-    assert "choose another --run-id (by torchx: --run_id)" in said.err
 
 
 def test_an_etcd_that_is_to_end_waits_for_hosts_that_leave(etcd: EmbeddedEtcd) -> None:
@@ -154,30 +125,6 @@ def test_a_host_that_comes_after_the_end(opened: Ledger, etcd: EmbeddedEtcd, cer
     assert "to run the recipe again: another --run-id" in said.out
     assert "Leaderboard by" in said.out
     assert opened.store.range(opened.keys.hosts).items == ()
-
-
-def test_an_etcds_port_that_is_taken(cerebro: Cerebro) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        said = cerebro("etcd", "a-run", "--port", str(other.getsockname()[1]))
-    assert said.code == 1
-    assert "cannot be taken for etcd (Address already in use): stop what uses it" in said.err
-
-
-@pytest.mark.parametrize(
-    ("address", "resolved"),
-    [
-        (None, None),
-        ("a:1", "a:1"),
-        ("@NAME:1", "there:1"),
-        ("@EMPTY:1", "localhost:1"),
-        ("@NOT_SET:1", "localhost:1"),
-        ("@IPV6:1", "[fd00::1]:1"),
-    ],
-)
-def test_where_torchx_says_that_the_etcd_is(address: str | None, resolved: str | None) -> None:
-    assert host_resolved(address, {"NAME": "there", "EMPTY": "", "IPV6": "fd00::1"}) == resolved
 
 
 @pytest.mark.parametrize(

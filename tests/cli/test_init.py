@@ -49,21 +49,6 @@ def test_the_written_project_is_complete(name: str, tmp_path: Path) -> None:
     assert "recipes/" not in path.read_text()
 
 
-def test_without_a_name_all_are_listed(cerebro: Cerebro) -> None:
-    said = cerebro("init")
-    assert said.code == 0
-    assert all(name in said.out for name in NAMES)
-    assert "Your own LightningModule" in said.out
-
-
-def test_the_next_command_is_said(cerebro: Cerebro, project: Path) -> None:
-    for _ in range(2):  # what is the same already stays
-        said = cerebro("init", "torch", "new")
-        assert said.code == 0
-        assert said.out.splitlines()[-1] == "next: cerebro run new/torch.yaml"
-    assert {path.name for path in (project / "new").iterdir()} == {"torch.yaml", "my_torch.py"}
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

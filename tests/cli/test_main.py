@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.cli import main
-from cerebro_elastic.cli.app import _FORMER, _MODULES
 
 # On macOS Python has no such function, on Windows no such module either.
 _ELSEWHERE = """
@@ -25,7 +24,7 @@ def test_the_help_fits_one_screen_and_another_name_is_answered_with_the_commands
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = {}
-    for name in ("--help", "foo", "prune"):
+    for name in ("--help", "foo"):
         monkeypatch.setattr(sys, "argv", ["cerebro", name])
         with pytest.raises(SystemExit) as caught:
             main()
@@ -34,21 +33,6 @@ def test_the_help_fits_one_screen_and_another_name_is_answered_with_the_commands
         said[name] = " ".join(f"{printed.out}{printed.err}".replace("│", "").split())
         assert len(printed.out.splitlines()) <= 50
     assert "choices: add, check, doctor" in said["foo"]
-    assert "`cerebro prune` is `cerebro rm RUN --checkpoints`" in said["prune"]
-    assert {text.split()[0] for text in _FORMER.values()} <= set(_MODULES)
-
-
-@pytest.mark.parametrize("system", ["darwin", "win32"])
-@pytest.mark.parametrize(
-    "use", ["from cerebro_elastic.cli import main; main()", "from cerebro_elastic import run"]
-)
-def test_another_system_than_linux_gets_a_sentence(system: str, use: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", _ELSEWHERE + use, system], capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 1
-    assert f"runs on Linux only, and this is {system}: use a Linux machine" in ended.stderr.splitlines()[-1]
-    assert ("Traceback" in ended.stderr) == ("main()" not in use)
 
 
 class Interrupting:

@@ -66,23 +66,6 @@ def test_the_forecast_for_people_and_as_json(planned: Cerebro, monkeypatch: pyte
     assert answer["traffic"]["Model Hopper Parallelism"] > 0
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--nodes", "1,zwei"), "--nodes is '1,zwei': give whole numbers above 0, like 1,2,4"),
-        (("--nodes", "0"), "--nodes is '0': give whole numbers above 0"),
-        (("--partitions", ""), "--partitions is '': give whole numbers above 0"),
-        (("--price", "-1"), "Invalid value for '--price'"),
-        (("--noise", "1"), "--noise would do nothing for a recipe without --toy or --from"),
-        (("--toy", "1", "--partitions", "2"), "--partitions would do nothing for a toy"),
-    ],
-)
-def test_wrong_options(planned: Cerebro, words: tuple[str, ...], message: str) -> None:
-    said = planned(*words)
-    assert said.code == 2
-    assert message in " ".join(said.err.split())
-
-
 def test_partitions_of_a_prepared_dataset_are_settled(
     cerebro: Cerebro, planned: Cerebro, project: Path
 ) -> None:

@@ -42,20 +42,6 @@ def test_rows_become_a_dataset(project: Path, cerebro: Cerebro) -> None:
     assert sum(part.rows for part in read_manifest("out").train) == 16
 
 
-@pytest.mark.parametrize("words", [["--share", "0/4"], ["--workers", "2"]])
-def test_options_for_rows_need_rows(words: list[str], cerebro: Cerebro, project: Path) -> None:
-    said = cerebro("prepare", "a_users_data:load", "out", "--partitions", "2", *words)
-    assert said.code != 0
-    assert f"{words[0]} would do nothing without --rows" in said.err
-    assert not (project / "out").exists()
-
-
-def test_columns_and_features_are_one_too_many(cerebro: Cerebro) -> None:
-    words = ["--columns", "x", "--features", "x"]
-    said = cerebro("prepare", "a_users_data:load", "out", "--partitions", "2", *words)
-    assert (said.code, "give it or --columns, not both" in said.err) == (1, True)
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -85,17 +71,3 @@ def test_a_source_is_described_without_a_destination(project: Path, cerebro: Cer
     assert said.code == 0, said
     assert "<h1>out</h1>" in (project / "dataset.html").read_text()
     assert before == {path: path.stat().st_mtime_ns for path in (project / "out").rglob("*")}
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([], "there is no DESTINATION"),
-        (["out"], "there is no --partitions"),
-        (["--describe", "--rows", "functions:parse", "--label", "x"], "makes the columns: leave --label out"),
-        (["out", "--partitions", "2", "--page", "x.html"], "--page would do nothing without --describe"),
-    ],
-)
-def test_options_that_do_not_fit_together(words: list[str], message: str, cerebro: Cerebro) -> None:
-    said = cerebro("prepare", "rows.csv", *words)
-    assert (said.code, message in said.err) == (1, True), said

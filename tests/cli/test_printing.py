@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
 import sys
@@ -11,25 +10,11 @@ from collections.abc import Callable
 import pytest
 
 from cerebro_elastic.cli.options import echo
-from cerebro_elastic.reporting.tables import sparkline
 from cerebro_elastic.reporting.terminal import terminal
-
-ODD = "Größe 学習 \udcff é"
 
 
 def show(text: str) -> None:
     terminal(width=60).print(text)
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
-def test_a_console_prints_what_the_file_can_encode(encoding: str) -> None:
-    written = io.BytesIO()
-    console = terminal(file=io.TextIOWrapper(written, encoding), width=60)
-    console.print(f"{sparkline([1, 8, 2])} {ODD} …")
-    console.file.flush()
-    text = written.getvalue().decode(encoding)
-    assert text.startswith("▁█▂ Größe 学習 � é …" if encoding == "utf-8" else "182 Gr")
-    assert ("ö" in text) == (encoding != "ascii")
 
 
 @pytest.mark.parametrize("print_line", [show, echo])

@@ -113,18 +113,3 @@ def test_a_unit_that_ran_out_of_memory_refuses_its_strategy(
     profiled.run_out_of_memory()
     single = rows(cerebro, profiled, at_etcd)["single"]
     assert (single["refusal"], single["used"]) == ("it took 9 GB", False)
-
-
-def test_a_long_story_is_cut_for_people(profiled: Profiled, at_etcd: list[str], cerebro: Cerebro) -> None:
-    worker = profiled.worker(FSDP, Phase.PROFILE)
-    story = "out of memory:\n" + "a lot of numbers\n" * 500
-    assert profiled.ledger.record_profile(worker.attempt, worker.profile(2.0, refusal=story))
-    said = cerebro("status", profiled.ledger.keys.run, "--show", "profiles", *at_etcd)
-    assert len(said.out.splitlines()) < 20
-    assert rows(cerebro, profiled, at_etcd)["fsdp x2 offload=True"]["refusal"] == story
-
-
-def test_with_one_strategy_nothing_is_profiled(ledger: Ledger, at_etcd: list[str], cerebro: Cerebro) -> None:
-    said = cerebro("status", ledger.keys.run, "--show", "profiles", *at_etcd)
-    assert said.code == 0
-    assert f"run {ledger.keys.run} trains by single and profiles nothing else" in said.out

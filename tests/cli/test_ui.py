@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,11 +30,3 @@ def test_wrong_arguments_are_reported(
     assert said.code in (1, 2)
     assert message in " ".join(said.err.replace("│", " ").split())
     assert not (project / "runs").exists()
-
-
-def test_a_port_that_is_taken(project: Path, cerebro: Cerebro) -> None:
-    (project / "runs").mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        said = cerebro("ui", "--port", port)
-    assert (said.code, f"cannot listen on port {port} of 127.0.0.1" in said.err) == (1, True)

@@ -142,18 +142,11 @@ def test_the_tutorials_trainer(newcomer: Path) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("page", ["ray-tune", "optuna", "lightning"])
+@pytest.mark.parametrize("page", ["ray-tune", "optuna"])
 def test_the_pages_for_users_of_other_tools(page: str, newcomer: Path) -> None:
     (script,) = write_files(f"docs/coming-from/{page}.md", newcomer)
     shorten(newcomer / script)
     assert "'lr': " in typed_in_a_fork(["python", script], newcomer)
-
-
-@pytest.mark.cluster
-def test_the_page_for_users_of_keras(newcomer: Path) -> None:
-    assert write_files("docs/coming-from/cerebro.md", newcomer) == {"my_keras.py", "my_keras.yaml"}
-    shown = typed_in_a_fork(["cerebro", "check", "my_keras.yaml"], newcomer)
-    assert "equal" in shown
 
 
 @pytest.fixture

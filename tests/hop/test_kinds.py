@@ -29,7 +29,6 @@ from cerebro_elastic.hop.objects.kinds import TAG, Kind, NotSerializable, Tree
 from cerebro_elastic.hop.objects.object_graph import made_again, tree_of
 from cerebro_elastic.hop.objects.object_index import ObjectIndex
 from cerebro_elastic.hop.objects.table import kinds_by_name
-from cerebro_elastic.hop.objects.tensor_kinds import module_tree, own_attributes, restore_module
 
 CPU = torch.device("cpu")
 Point = namedtuple("Point", "x y")
@@ -301,13 +300,3 @@ def test_values_are_made_again_with_their_identity_or_refused_by_name() -> None:
     for value in (lambda: 0, [nn.Linear(2, 2)]):
         with pytest.raises(TaskError, match=r"net\.kept holds a .*(function|Linear), which cannot hop"):
             tree_of({"net.kept": value})
-
-
-def test_attributes_that_training_has_removed_are_removed() -> None:
-    module, fresh = nn.Linear(1, 1), nn.Linear(1, 1)
-    fresh.extra = 1  # type: ignore[assignment]
-    setup = Encoder(strict=False)
-    module_tree(setup, fresh, own_attributes)
-    tree = module_tree(Encoder(), module, own_attributes)
-    restore_module(Decoder(setup.index, CPU), fresh, tree, own_attributes)
-    assert not hasattr(fresh, "extra")

@@ -162,25 +162,6 @@ def test_a_cached_function_is_where_what_is_made_once_may_stay(module: ModuleTyp
         exec("table().append(2)", vars(module))
 
 
-def test_the_step_that_torch_patches_is_no_change_of_the_users(module: ModuleType, tmp_path: Path) -> None:
-    exec("import torch\nclass Own(torch.optim.SGD):\n    def step(self): pass", vars(module))
-    with UserGlobals([], tmp_path).borrowed():
-        exec("Own([torch.zeros(1)], lr=0.1)", vars(module))
-        assert vars(module)["Own"].step.hooked
-
-
-def test_the_program_that_runs_is_no_file_of_the_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = ModuleType("__main__")
-    script.__file__ = str(tmp_path / "script.py")
-    for name in ("__main__", "__mp_main__"):  # the second one is multiprocessing's
-        monkeypatch.setitem(sys.modules, name, script)
-    with UserGlobals([], tmp_path).borrowed():
-        script.loader = object()  # type: ignore[attr-defined]
-    assert hasattr(script, "loader")
-
-
 def tables() -> dict[str, Any]:
     import pandas as pd
 

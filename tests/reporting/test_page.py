@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import csv
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
 from hypothesis import strategies as st
 from playwright.sync_api import Browser, Page, expect
 
 from cerebro_elastic.core.history.view import RunView
-from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.recipes import Objective
@@ -36,13 +32,11 @@ def report(past: Any, manifest: Manifest | None = None) -> str:
 
 
 @contextmanager
-def opened(
-    browser: Browser, folder: Path, text: str, width: int = 1200, scheme: Any = "light"
-) -> Iterator[Page]:
+def opened(browser: Browser, folder: Path, text: str) -> Iterator[Page]:
     """A report that is opened without a network; the console stays empty."""
     (folder / "report.html").write_text(text, encoding="utf-8")
     context = browser.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True, accept_downloads=True
+        viewport={"width": 1200, "height": 900}, offline=True, accept_downloads=True
     )
     page = context.new_page()
     heard: list[str] = []
@@ -56,12 +50,10 @@ def opened(
     assert heard == []
 
 
-@pytest.fixture(params=["light", "dark"])
-def page(
-    request: pytest.FixtureRequest, browser: Browser, past: Any, manifest: Manifest, tmp_path: Path
-) -> Iterator[Page]:
+@pytest.fixture
+def page(browser: Browser, past: Any, manifest: Manifest, tmp_path: Path) -> Iterator[Page]:
     """The report of the run in which much went wrong."""
-    with opened(browser, tmp_path, report(past, manifest), scheme=request.param) as page:
+    with opened(browser, tmp_path, report(past, manifest)) as page:
         yield page
 
 
@@ -128,21 +120,6 @@ def test_every_unit_is_a_bar_that_says_what_it_was(browser: Browser, past: Any, 
     assert f"node-2 in quarantine for about {share.quarantined:.4g} s: its disk is full" in texts
 
 
-def test_the_nodes_table_has_where_their_time_went(page: Page, past: Any) -> None:
-    heads = page.locator("#node-table th").all_inner_texts()
-    cells = page.locator("#node-table tbody tr", has_text="node-2").locator("td").all_inner_texts()
-    share = next(share for share in timeline(RunView(past.events)).shares if share.node == "node-2")
-    shown = dict(zip(heads, cells, strict=True))
-    assert (shown["units"], shown["quarantine"]) == ("2", f"{share.quarantined:.1f} s")
-    assert "profiles" not in shown, "nothing was profiled"
-
-
-def test_the_optimality_gap_is_shown(page: Page) -> None:
-    text = page.locator("#gap").inner_text()
-    assert text.startswith("The run took 9.0 s. With the seconds that its units took")
-    assert "before 5.6 s: without hops, waits and lost work it would be 1.61 times as fast" in text
-
-
 def test_a_config_is_shown_alone_while_its_row_has_the_focus(page: Page) -> None:
     line = page.locator('#coordinates polyline[data-config="c0000"]')
     expect(line).to_have_css("opacity", "1")
@@ -164,28 +141,7 @@ def test_no_text_of_a_user_ends_the_script(browser: Browser, past: Any, tmp_path
         assert page.title() == "a-run: report"
 
 
-def test_it_fits_a_narrow_screen_and_can_be_read(page: Page) -> None:
-    page.set_viewport_size({"width": 400, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 400
-    ink, ground = page.evaluate(
-        "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
-    )
-    assert contrast(ink, ground) > 7
-
-
-def contrast(one: str, other: str) -> float:
-    """WCAG's contrast ratio of two ``rgb(r, g, b)``."""
-
-    def light(colour: str) -> float:
-        parts = [int(part) / 255 for part in colour.removeprefix("rgb(").removesuffix(")").split(",")]
-        red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
-        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-    low, high = sorted((light(one), light(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("events", [0, 4, 9, 16, 24])
+@pytest.mark.parametrize("events", [0, 16])
 def test_a_run_that_goes_on_has_a_report(browser: Browser, past: Any, tmp_path: Path, events: int) -> None:
     past.events = past.events[:events]
     with opened(browser, tmp_path, report(past)) as page:
@@ -234,55 +190,6 @@ def test_long_runs_stay_small(
         assert any(text.startswith("7 attempts at 3 configs on node-0") for text in tips(page))
 
 
-def test_a_failure_between_long_waits_is_as_long_as_it_was(past: Any) -> None:
-    """What is too short to be seen is not drawn over the time after it, nor over another's work."""
-    line = timeline(RunView(past.events))
-    short, visit = next(s for s in line.spans if s.lost), next(s for s in line.spans if s.visit)
-    at = line.begin
-    spans = [
-        replace(short, node="node-0", start=at, end=at + 0.1),
-        replace(short, node="node-0", start=at + 65.0, end=at + 65.1),
-        replace(visit, node="node-0", start=at + 65.1, end=at + 500.0),
-    ]
-    drawn = spans_together(replace(line, end=at + 1000.0, spans=spans), 0.5)
-    assert [(bar["lost"], bar["end"] - bar["begin"] < 1) for bar in drawn] == [
-        (True, True),
-        (True, True),
-        (False, False),
-    ]
-
-
-def test_training_lies_beside_validation(scripts: Any) -> None:
-    names = ["acc", "loss", "train/f1", "train_loss_epoch", "val/f1", "val_acc", "val_loss", "epoch"]
-    assert scripts("curves", "inOrder", names, "val_loss") == [
-        *("val_loss", "loss", "train_loss_epoch"),  # the objective's comes first
-        *("acc", "val_acc"),
-        "epoch",
-        *("val/f1", "train/f1"),
-    ]
-
-
-def marks_up(browser: Browser, folder: Path, past: Any, **metrics: Sequence[float]) -> list[list[str]]:
-    """The marks of the vertical axes for a config with these metrics."""
-    run = type(past)({"c0000": {"lr": 0.1}}, partitions=1)
-    run.join("node-0")
-    run.place()
-    for epoch, values in enumerate(zip(*metrics.values(), strict=True)):
-        run.visit("c0000", "node-0", float(epoch), **dict(zip(metrics, values, strict=True)))
-    with opened(browser, folder, report(run)) as page:
-        figures = page.locator("#panels figure").all()
-        return [figure.locator("text.end").all_text_contents() for figure in figures]
-
-
-def test_charts_side_by_side_share_a_scale_where_that_helps(
-    browser: Browser, past: Any, tmp_path: Path
-) -> None:
-    one, other = marks_up(browser, tmp_path, past, val_loss=[2.0, 1.0], train_loss=[1.5, 1.0])
-    assert one == other == ["1", "1.2", "1.4", "1.6", "1.8", "2"]
-    one, other = marks_up(browser, tmp_path, past, val_loss=[0.9, 0.5], train_loss=[90.0, 50.0])
-    assert (one, other) == (["0.5", "0.6", "0.7", "0.8", "0.9"], ["50", "60", "70", "80", "90"])
-
-
 def test_one_metric_can_be_chosen(browser: Browser, past: Any, tmp_path: Path) -> None:
     with opened(browser, tmp_path, report(past)) as page:
         figures = page.locator("#panels figcaption")
@@ -316,61 +223,9 @@ def test_tables_are_downloaded_as_csv(browser: Browser, past: Any, tmp_path: Pat
         assert len(lines) == 5
 
 
-STORY = f"RuntimeError: {'shapes that cannot be multiplied ' * 200}(at net.py:12)"
-
-
-@pytest.mark.parametrize("width", [500, 1200])
-def test_a_long_failure_squeezes_nothing(browser: Browser, past: Any, tmp_path: Path, width: int) -> None:
-    end = next(i for i, e in enumerate(past.events) if getattr(e, "status", None) is Status.FAILED)
-    past.events[end] = replace(past.events[end], reason=STORY)
-    with opened(browser, tmp_path, report(past), width) as page:
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        rows = [row.bounding_box() for row in page.locator("#board tr[data-config]").all()]
-        assert all(row is not None and row["height"] < 45 for row in rows), "each is one line"
-        page.get_by_role("button", name="c0003", exact=True).click()
-        expect(page.get_by_role("dialog")).to_contain_text(STORY)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-@pytest.mark.parametrize("width", [500, 1200])
-def test_the_search_space_can_be_read(browser: Browser, past: Any, tmp_path: Path, width: int) -> None:
-    for i, config in enumerate(past.state.configs.values()):
-        config.hparams.update(weight_decay=i / 10, batch_size=2**i, dropout=i / 7, layers=i)
-    with opened(browser, tmp_path, report(past), width) as page:
-        boxes: list[Mapping[str, float]] = page.locator("#coordinates text").evaluate_all(
-            "all => all.map(e => e.getBoundingClientRect())"
-            ".map(b => ({x: b.x, y: b.y, w: b.width, h: b.height}))"
-        )
-    assert len(boxes) > 20
-    assert min(box["h"] for box in boxes) > 10, "no text is shrunk"
-    assert all(box["x"] >= 0 and box["x"] + box["w"] <= width for box in boxes), "all axes are in view"
-    for i, one in enumerate(boxes):
-        for other in boxes[:i]:
-            beside = one["x"] + one["w"] <= other["x"] + 1 or other["x"] + other["w"] <= one["x"] + 1
-            # A line's box is higher than its letters.
-            below = abs(one["y"] - other["y"]) >= 11
-            assert beside or below, (one, other)
-
-
 TOP, BOTTOM = 66, 296
 """The ends of the axes of parallel coordinates, in pixels."""
 values = st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.floats(0, 1) | st.just(0.5)
-
-
-@example([0.5, 0.5], [0.0, -0.0, 1, True, "1"])
-@example([0.0, 1e308, -1e308], [0, 1, 2, 3, 4])
-@given(
-    st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.floats(0, 1), min_size=1, max_size=5),
-    st.lists(st.text() | st.booleans() | values, min_size=5),
-)
-def test_any_values_can_be_drawn(scripts: Any, bests: list[float], settings: list[Any]) -> None:
-    rows = [[f"c{i}", {"hparams": {"a": settings[i], "b": i}, "best": best}] for i, best in enumerate(bests)]
-    for axis in scripts("space", "coordinates", rows, ["a", "b"], "m", {"a": True, "b": False})["axes"]:
-        assert all(TOP - 1e-6 <= at <= BOTTOM + 1e-6 for at in axis["heights"])
-        heights = [at for at, _ in axis["marks"]]
-        assert heights == sorted(heights)
-        assert all(TOP - 1e-6 <= at <= BOTTOM + 1e-6 for at in heights)
-        assert all(after - before >= 14 for before, after in pairwise(heights)), "texts do not overlap"
 
 
 def placed(scripts: Any, values: Sequence[Any], bests: Sequence[float] = (), log: bool | None = None) -> Any:
@@ -384,26 +239,13 @@ def placed(scripts: Any, values: Sequence[Any], bests: Sequence[float] = (), log
     return axes, [[(BOTTOM - at) / (BOTTOM - TOP) for at in axis["heights"]] for axis in axes]
 
 
-def test_axes_have_their_values_where_they_are(scripts: Any) -> None:
-    (_, metric), (_, heights) = placed(scripts, [1, 2, 3], [0.90, 0.91, 0.50])
-    assert heights == pytest.approx([0.4 / 0.41, 1.0, 0.0], abs=0.01)
-    assert [text for _, text in metric["marks"]] == ["0.91", "0.5"], "0.9 would overlap"
-    heights = placed(scripts, [1, 2, 10])[1][0]
-    assert heights == pytest.approx([0.0, 1 / 9, 1.0], abs=0.01)
-
-
 @pytest.mark.parametrize(
     ("values", "log", "heights"),
     [
         ([0.001, 0.01, 0.1], None, [0.0, 0.5, 1.0]),
-        ([0.001, 0.01, 0.1], False, [0.0, 0.09, 1.0]),
         ([1, 2, 4], True, [0.0, 0.5, 1.0]),
-        ([1, 2, 4], None, [0.0, 1 / 3, 1.0]),
-        ([-1.0, 0.0, 100.0], True, [0.0, 1 / 101, 1.0]),
         ([True, False, True], None, [1.0, 0.0, 1.0]),
         (["b", "a", "c"], None, [0.5, 0.0, 1.0]),
-        ([0.1, None, 0.3], None, [0.0, 1.0, 0.5]),
-        ([str(10**400), 1, 2], None, [0.5, 0.0, 1.0]),
     ],
 )
 def test_axes_by_the_kind_of_their_values(
@@ -412,26 +254,12 @@ def test_axes_by_the_kind_of_their_values(
     assert placed(scripts, values, log=log)[1][0] == pytest.approx(heights, abs=0.01)
 
 
-def test_a_nought_lies_below_a_logarithmic_axis(scripts: Any) -> None:
-    (axis, _), (heights, _) = placed(scripts, [0.0, 0.0001, 0.01])
-    assert axis["log"]
-    assert heights[0] == 0.0
-    assert 0.1 < heights[1] < 0.2
-    assert [text for _, text in axis["marks"]] == ["0.01", "0.0001", "0"]
-
-
 @pytest.mark.parametrize(
     ("low", "high", "log", "texts"),
     [
         (0.0, 1.0, False, ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
         (0.91, 0.987, False, ["0.92", "0.94", "0.96", "0.98"]),
-        (-3, 12, False, ["0", "5", "10"]),
         (1e-5, 1.0, True, ["0.00001", "0.0001", "0.001", "0.01", "0.1", "1"]),
-        (2.0, 8.0, True, ["2", "4", "6", "8"]),
-        (7.0, 7.0, False, ["7"]),
-        (1.0, 1.0 + 1e-15, False, ["1"]),
-        (0.91234, 0.91238, False, ["0.91234", "0.91235", "0.91236", "0.91237", "0.91238"]),
-        (0.0, math.inf, False, ["0"]),
     ],
 )
 def test_marks_are_round(scripts: Any, low: float, high: float, log: bool, texts: list[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 from dataclasses import replace
-from functools import reduce
 from typing import Any
 
 import pytest
@@ -15,14 +14,12 @@ from cerebro_elastic.cli.output import state_json
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config
-from cerebro_elastic.core.model.events import UnitCommitted
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Point, State
-from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
+from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.progress import progress_view
-from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.terminal_view import TerminalView
 
 ACCURACY = Objective(metric="val_accuracy", mode="max")
@@ -109,32 +106,6 @@ def test_the_best_so_far_is_shown_and_how_far_the_others_are() -> None:
     assert "best" not in gaps["c0002"]
 
 
-def test_a_hop_is_shown_with_the_node_it_comes_from() -> None:
-    known = state(4, 4)
-    ref = CheckpointRef("/a", "d", 81_499)
-    attempts = {name: replace(a, input=ref) for name, a in known.attempts.items()}
-    attempts["node-0"] = replace(attempts["node-0"], strategy=Strategy("ddp", 2))
-    attempts["node-3"] = replace(attempts["node-3"], input=None)
-    whence = {"c0003": "node-1", "c0002": "node-1"}
-    shown = drawn(progress_view(replace(known, attempts=attempts), ACCURACY, None, whence=whence), 120)
-    rows = {line.split()[0]: line for line in shown if line.startswith("node-")}
-    assert "c0003 epoch 1 partition 0 by ddp x2  node-1, 81.5 KB" in rows["node-0"]
-    assert "here" in rows["node-1"]
-    assert " 81.5 KB" in rows["node-2"]
-    assert "node-1" not in rows["node-2"], "from where is not known"
-    assert "new" in rows["node-3"]
-
-
-def test_a_node_whose_ranks_are_not_ready_yet_is_starting() -> None:
-    known = replace(state(1, 2), attempts={})
-    nodes = {**known.nodes, "node-1": replace(known.nodes["node-1"], starting=True)}
-    shown = drawn(progress_view(replace(known, nodes=nodes), ACCURACY, None), 120)
-    assert [line.split()[:2] for line in shown if line.startswith("node-")] == [
-        ["node-0", "idle"],
-        ["node-1", "starting"],
-    ]
-
-
 def test_configs_waiting_for_a_gang_or_for_missing_nodes_are_shown() -> None:
     gang = replace(PLAN, strategies=(Strategy("ddp", 2, 2),), max_nodes=2)
     both = replace(state(3, 2), plan=gang, attempts={})
@@ -154,15 +125,6 @@ def test_configs_waiting_for_a_gang_or_for_missing_nodes_are_shown() -> None:
         for now in (both, alone, alone, both, alone):
             view.watcher.show([], now)
     assert file.getvalue().count("3 configs wait for nodes: ") == 2, "when it changes"
-
-
-def test_output_of_users_code_is_shown_unchanged() -> None:
-    file = io.StringIO()
-    message = "c0001 failed: [batch, time] in [/data] is :smile:"
-    with TerminalView(ACCURACY, Console(file=file)) as view:
-        view.watcher.say(message)
-    terminal(file=file).print(message)
-    assert file.getvalue() == f"{message}\n{message}\n"
 
 
 def played(past: Any, *, terminal: bool, verbose: bool = False) -> str:
@@ -192,23 +154,6 @@ def test_a_plain_log_has_lines_alone(past: Any) -> None:
     assert len(lines) < len(past.events)
 
 
-@pytest.mark.parametrize("waits", [False, True])
-def test_a_view_that_comes_late_names_no_first_unit(past: Any, waits: bool) -> None:
-    """As that of a machine that joins: its first state is one of a run that trains. It may have to wait for
-    an event."""
-    begun = next(n for n, event in enumerate(past.events) if isinstance(event, UnitCommitted)) + 1
-    file = io.StringIO()
-    so_far = reduce(past.after, past.events[: begun + 1], State())
-    assert so_far.attempts
-    with TerminalView(None, Console(file=file)) as view:
-        if waits:
-            view.watcher.show([], so_far)
-        for event in past.events[begun + 1 :]:
-            so_far = past.after(so_far, event)
-            view.watcher.show([event], so_far)
-    assert "first unit" not in file.getvalue()
-
-
 def test_a_plain_log_has_what_is_best_and_a_verbose_one_all(past: Any) -> None:
     short, long = (
         [line for line in played(past, terminal=False, verbose=verbose).splitlines() if "best so far" in line]
@@ -219,13 +164,6 @@ def test_a_plain_log_has_what_is_best_and_a_verbose_one_all(past: Any) -> None:
     assert len(set(bests)) == len(bests), "each has another best"
     assert not any("optimality gap" in line for line in short)
     assert any("optimality gap" in line for line in long)
-
-
-def test_nothing_is_shown_of_a_run_that_does_not_begin() -> None:
-    file = io.StringIO()
-    with TerminalView(ACCURACY, Console(file=file, force_terminal=True)):
-        pass
-    assert file.getvalue() == ""
 
 
 def test_a_terminal_has_a_table_that_moves(past: Any) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from cerebro_elastic.core.history.derived import add_usage
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Visit
@@ -66,11 +64,6 @@ def test_the_traffic_is_computed_from_a_history(past: Any, manifest: Manifest) -
     assert (summary.dataset, summary.read) == (200_000, 300_000), "nodes of one host share what they read"
 
 
-def test_unused_replicas_were_read_too(manifest: Manifest) -> None:
-    one = replace(visit("c", 0, 0, 1, 1), replicas=(1,))
-    assert summarize_traffic(viewed(one), manifest).read == 200_000
-
-
 def test_a_partition_that_a_cache_had_dropped_was_read_again(manifest: Manifest) -> None:
     limited = [replace(visit("c", at // 2, at % 2, 1, 1), cached=(at % 2,), attempt=at) for at in range(4)]
     summary = summarize_traffic(viewed(*limited), manifest)
@@ -89,30 +82,9 @@ def test_a_partition_fetched_on_demand_was_read_once_more(manifest: Manifest) ->
     assert summarize_traffic(view, manifest).read == 100_000
 
 
-def test_a_gang_waits_for_its_batches_once() -> None:
-    one = replace(visit("c", 0, 0, 1, 1), batches_made=2, batches_shared=4, data_seconds=0.5)
-    texts = {data_text(add_usage(Usage(), replace(one, gang=gang))) for gang in ((), ("m",))}
-    assert texts == {"made 2 batches, shared 4; training waited for them 50% of its time"}
-
-
 def test_a_row_that_differs_from_the_kept_one_is_said_with_what_was_trained_before() -> None:
     one = replace(visit("c", 0, 0, 1, 1), batches_made=2)
     seen = replace(visit("d", 0, 0, 1, 1), batches_made=2, differing="`decode` has made another row")
     text = data_text(add_usage(add_usage(Usage(), one), seen))
     assert "`decode` has made another row: seen in" in text
     assert "1 unit before it may have trained on rows that were kept" in text
-
-
-def test_without_its_dataset(past: Any) -> None:
-    summary = summarize_traffic(RunView(past.events), None)
-    assert (summary.dataset, summary.read) == (None, None)
-    assert [cost.name for cost in summary.communication if "Task parallelism" in cost.name] == []
-
-
-def test_numbers_of_rows_are_not_the_data_of_a_users_dataset(past: Any, manifest: Manifest) -> None:
-    summary = summarize_traffic(RunView(past.events), replace(manifest, datasets={"train": 9}))
-    assert (summary.dataset, summary.read, summary.indexed) == (None, None, True)
-
-
-def test_of_a_run_without_visits(manifest: Manifest) -> None:
-    assert summarize_traffic(RunView(), manifest).communication[0].bytes == pytest.approx(0)

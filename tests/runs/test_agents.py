@@ -88,16 +88,6 @@ def test_processes_that_users_code_has_started_end_with_the_nodes(make: Make, tm
     assert not any(is_running(int(pid.read_text())) for pid in pids)
 
 
-def test_torchruns_logs_are_in_the_runs_folder(make: Make, tmp_path: Path) -> None:
-    logs = tmp_path / "a-run" / "logs"
-    leave = "mkdir -p $CEREBRO_SCRATCH/cerebro-dumps-x"
-    with make(f"{leave}; echo $PET_LOG_DIR > {tmp_path}/note; exec sleep 60") as agents:
-        keep_until(agents, lambda: (tmp_path / "note").exists() and (tmp_path / "note").read_text() != "")
-        assert (logs / "scratch" / "cerebro-dumps-x").is_dir()
-    assert Path((tmp_path / "note").read_text().strip()) == logs / "torchrun"
-    assert not (logs / "scratch").exists(), "what a killed agent leaves goes with the others' end"
-
-
 def test_a_dead_agent_is_restarted_after_longer_and_longer_pauses(
     make: Make, tmp_path: Path, said: list[str]
 ) -> None:
@@ -112,12 +102,6 @@ def test_a_dead_agent_is_restarted_after_longer_and_longer_pauses(
     assert said[0] == (
         f"n has ended with exit code 3; to be started anew in 0.05 s (see {tmp_path}/a-run/logs/n.log)"
     )
-
-
-def test_a_kill_is_reported_as_a_kill(make: Make, said: list[str]) -> None:
-    with make("kill -9 $$") as agents:
-        keep_until(agents, lambda: bool(said))
-    assert said[0].startswith("n was killed (SIGKILL); to be started anew")
 
 
 def test_a_commit_ends_the_count(make: Make, said: list[str]) -> None:
@@ -204,9 +188,3 @@ def test_the_last_words_are_our_own_error_whatever_torchrun_says_after_it(
         "this machine cannot be a node of the run: cerebro_elastic.errors.RunError: this node has another"
     )
     assert last_error(log).startswith(expected)
-
-
-def test_without_one_they_are_the_last_lines() -> None:
-    log = "\n".join(["null", "3", "{}", *(f"line {i}" for i in range(30))])
-    assert last_error(log).splitlines() == [f"line {i}" for i in range(15, 30)]
-    assert last_error("") == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -125,13 +124,3 @@ def test_a_run_ends_for_nothing_less_than_all_configs() -> None:
         "task": {"kind": "lightning", "module": "a:B", "trainer": {"check_val_every_n_epoch": 5}},
     }
     assert why_unlogged(load_recipe(later), [good]) is None, "the check did not come to a validation"
-
-
-def test_a_checked_config_survives_json() -> None:
-    checked = CheckedConfig(
-        {"a": 1}, Exactness(CheckOutcome.VARIES, "a clock", {"weight": 3}, ["val_loss"], 0.5)
-    )
-    written = json.loads(json.dumps(checked.as_json()))
-    assert CheckedConfig.of_json(written) == checked
-    written["exactness"]["data"] = ["of an earlier version"]
-    assert CheckedConfig.of_json(written) == checked

@@ -36,21 +36,6 @@ def test_each_name_is_listed_once_where_it_differs_first_with_likely_causes_on_t
     assert "#" not in explanation
 
 
-def test_a_name_that_only_one_has_differs() -> None:
-    (found,) = differences([moment({"attribute n": "1"})], [moment({})])
-    assert (found.first, found.second) == ("1", None)
-    assert "absent in units" in explain([found])
-
-
-def test_the_advice_is_by_where_it_differs_first() -> None:
-    def explanation(hops: int, parts: int) -> str:
-        return explain(differences([moment({"weight a": "1"})], [moment({"weight a": "2"}, hops, parts)]))
-
-    assert "before the first hop" in explanation(0, 0)
-    assert "the config hopped" in explanation(1, 0)
-    assert "inside the unit" in explanation(1, 1)
-
-
 def test_a_training_that_takes_another_course_is_not_compared_further() -> None:
     start, end = moment({"weight a": "1"}), moment({"weight a": "2"}, when="at the end of")
     (longer,) = differences([start, start], [start])

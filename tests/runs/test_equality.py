@@ -4,14 +4,12 @@ same partitions in the same order."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import lightning as L
 import numpy as np
 import pytest
 
-import cerebro_elastic
 from cerebro_elastic import RunResult
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.data.reading.batches import batches
@@ -133,18 +131,6 @@ def assert_equal(result: RunResult, nodes: int) -> None:
         assert state["global_step"] == trainer.global_step
         assert state["epoch"] == trainer.current_epoch == EPOCHS
         assert [dict(metrics_of_epoch) for metrics_of_epoch in row.curve] == metrics.seen
-
-
-def test_three_nodes(project: Path) -> None:
-    result = cerebro_elastic.run(
-        project / "recipe.yaml",
-        run_id="on-3",
-        home=project / "runs",
-        nodes=3,
-        search={"space": {"lr": [0.01, 0.003], "width": [16]}},
-    )
-    assert len(result.leaderboard) == 2
-    assert_equal(result, 3)
 
 
 def test_two_nodes(finished: RunResult) -> None:

@@ -17,7 +17,6 @@ from cerebro_elastic.core.model.events import RunEnded
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import DamagedCheckpoint, RunError, StorageError
 from cerebro_elastic.runs.results.export import export
-from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import load_picked
 from cerebro_elastic.system.files import Place, locate, read, sizes
 
@@ -68,14 +67,6 @@ def test_the_card_says_where_the_model_comes_from(finished: RunResult, model: Pa
     assert len(record["visits"]) == 3 * record["epoch"]
 
 
-def test_a_folder_that_holds_something_is_left_alone(finished: RunResult, model: Path) -> None:
-    before = sorted(model.iterdir())
-    with pytest.raises(RunError, match="is not empty"):
-        export(finished, model, "c0000")
-    assert sorted(model.iterdir()) == before
-    assert [path.name for path in model.parent.iterdir()] == ["best"]
-
-
 @pytest.mark.usefixtures("s3")
 def test_a_model_may_go_to_a_url(finished: RunResult, model: Path) -> None:
     url = "s3://bucket/models/best"
@@ -89,25 +80,12 @@ def test_a_model_may_go_to_a_url(finished: RunResult, model: Path) -> None:
         export(finished, Path("s3://bucket/n"))
 
 
-def test_an_unknown_config_is_reported_by_name(finished: RunResult, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="c0000"):
-        export(finished, tmp_path / "new", "c00")
-    assert not (tmp_path / "new").exists()
-
-
 def test_the_report_was_written_at_the_end(finished: RunResult) -> None:
     page = finished.folder.report.read_text()
     assert finished.best.config in page
     (board,) = re.findall(r'(?s)<script type="application/json" id="board-of-report">(.*?)</script>', page)
     units = json.loads(board)[0]["spans"]
     assert len(units) == sum(len(row.visits) for row in finished.leaderboard)
-
-
-def test_a_report_is_written_to_the_given_path(finished: RunResult, tmp_path: Path) -> None:
-    path = write_report(finished, tmp_path / "new" / "a.html")
-    assert Path(path).read_text().startswith("<!doctype html>")
-    with pytest.raises(RunError, match="cannot write the report"):
-        write_report(finished, "nowhere://bucket/a.html")
 
 
 def test_a_state_that_is_deleted_while_it_is_read_is_chosen_anew(finished: RunResult) -> None:

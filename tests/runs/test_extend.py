@@ -135,9 +135,3 @@ def test_a_deadline_moves_to_a_later_moment(finished: RunResult) -> None:
     assert later == datetime(2999, 1, 2, 1, tzinfo=UTC).timestamp()
     with pytest.raises(RunError, match=r"the run had 2999-01-02.*: give more"):
         _longer_recipe(spec, Wish(budget={"deadline": "2999-01-02T00:00+01:00"}))
-
-
-def test_a_run_that_has_not_ended_is_not_extended(finished: RunResult) -> None:
-    live = finished.upto(len(finished.lines) // 2)
-    with pytest.raises(RunError, match="has not ended"):
-        planned(live, Wish(epochs=4))

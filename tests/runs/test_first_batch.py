@@ -44,27 +44,6 @@ def loss(output, y):
 """
 
 
-LIGHTNING = """
-import lightning
-
-
-class Fit(lightning.LightningModule):
-    def __init__(self, width):
-        super().__init__()
-        self.net = Net(width)
-
-    def training_step(self, batch, batch_idx):
-        value = loss(self.net(batch[0]), batch[1])
-        LAST
-
-    def validation_step(self, batch, batch_idx):
-        self.log("val_loss", loss(self.net(batch[0]), batch[1]))
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-"""
-
-
 def checked(folder: Path, name: str, *, bug: str = "", loss: str = "", **keys: Any) -> tuple[str, ...]:
     """The notes of the check of a module with a ``bug``."""
     (folder / f"{name}.py").write_text(MODULE.replace("BUG", bug).replace("LOSS", loss))
@@ -90,15 +69,12 @@ BUGS: dict[str, tuple[dict[str, Any], str]] = {
         r"^a_shape\.py:\d+ in forward: return self.layers\(x\)\ntorch/.*\nRuntimeError: mat1",
     ),
     "loss": ({"loss": "return None"}, "^the loss loss returned a NoneType: it must return a tensor"),
-    "exit": ({"bug": "sys.exit('no more')"}, r"^an_exit\.py:\d+ in forward: .*\nSystemExit: no more"),
-    "stop": ({"bug": "raise KeyboardInterrupt"}, r"^a_stop\.py:\d+ in forward: .*\nKeyboardInterrupt"),
     "death": ({"bug": "os._exit(3)"}, "^the process that trained ended with status 3: the module"),
     "nan": ({"loss": "return output.mean() * float('nan')"}, "the metric train_loss is nan\n"),
     "evaluation": (
         {"loss": "if not torch.is_grad_enabled(): raise ValueError('apart')", "validation": "evaluate"},
         r"^an_evaluation\.py:\d+ in loss: .*\nValueError: apart",
     ),
-    "kwargs": ({"bug": "dict(**[x])"}, r"must be a mapping, not list(.|\n)*`data: {layout: dict}` makes it"),
     "metric": (
         {"objective": {"metric": "val_los"}},
         "'val_los', which is not logged .*did you mean 'val_loss'",
@@ -122,26 +98,6 @@ def test_what_only_some_configs_cannot_do_is_a_note(killed: bool, tmp_path: Path
     (note,) = checked(tmp_path, f"some_widths_{killed}", bug=bug, widths=[5, 4])
     assert note.startswith("some configs cannot be trained; the others are: some_widths_")
     assert note.endswith("in the first batches of width=5")
-
-
-def test_a_search_ends_only_if_none_of_its_configs_can_be_trained(tmp_path: Path) -> None:
-    """The first ones that are tried are those of width 5, 6 and 7."""
-    notes = checked(tmp_path, "one_width", widths=[5, 6, 7, 8, 9, 4])
-    assert [note.rpartition(" ")[2] for note in notes[:3]] == ["width=5", "width=6", "width=7"]
-    assert notes[3:] == ("2 other configs cannot be trained, either; the run says why",)
-    with pytest.raises(TaskError, match=r"of width=5, and of 4 other configs\. Nothing was started"):
-        checked(tmp_path, "no_width", widths=[5, 6, 7, 8, 9])
-
-
-@pytest.mark.parametrize("last", ["return value", "value"])
-def test_a_training_step_without_its_return_is_noted(last: str, tmp_path: Path) -> None:
-    name = f"fit_{last.partition(' ')[0]}"
-    (tmp_path / f"{name}.py").write_text(f"from {name}_net import *\n{LIGHTNING.replace('LAST', last)}")
-    task = {"kind": "lightning", "module": f"{name}:Fit"}
-    notes = checked(tmp_path, f"{name}_net", section=task, data={"valid": 0.5})
-    assert [note.partition(" of ")[0] for note in notes] == (
-        ["no weight has changed in the first batches"] if last == "value" else []
-    )
 
 
 def test_a_module_that_trains_nothing_is_noted_and_one_that_trains_is_not(tmp_path: Path) -> None:

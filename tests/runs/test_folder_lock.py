@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from cerebro_elastic.errors import CerebroError, DiskFull, FolderInUse
 from cerebro_elastic.runs.folder import etcd_folder, find_run, home_of, run_folder
 from cerebro_elastic.runs.start.join import own_folder
 from cerebro_elastic.runs.start.prepare_run import write_spec
-from support.full_disk import room_in_files
 
 SPEC = Spec(Plan("r", 1, 1), {}, "", "", "", "", {}, "", "")
 
@@ -25,28 +22,6 @@ def test_the_second_host_on_a_machine_has_a_folder_beside_the_first_ones(tmp_pat
             pass
     with own_folder(SPEC, "third", tmp_path) as third:
         assert third.path.name == "r", "it is free again"
-
-
-def test_checking_whether_a_folder_is_in_use_blocks_nobody(tmp_path: Path) -> None:
-    folder, ended = run_folder("r", tmp_path), threading.Event()
-
-    def look() -> None:
-        while not ended.is_set():
-            folder.is_locked()
-
-    with folder.locked():
-        folder.spec.write_text("{}")
-    watchers = [threading.Thread(target=look) for _ in range(3)]
-    for watcher in watchers:
-        watcher.start()
-    try:
-        for _ in range(300):
-            with folder.locked():
-                pass
-    finally:
-        ended.set()
-        for watcher in watchers:
-            watcher.join()
 
 
 def test_a_full_disk_is_a_sentence_wherever_it_is_found(tmp_path: Path) -> None:
@@ -62,16 +37,6 @@ def test_a_full_disk_is_a_sentence_wherever_it_is_found(tmp_path: Path) -> None:
     with pytest.raises(DiskFull, match=r"/r: the storage has no space left \(No space.*free some"):
         begin()
     assert folder.read_spec() == SPEC, "the same command continues the run"
-
-
-def test_a_file_that_does_not_fit_stays_as_it_was(tmp_path: Path) -> None:
-    folder = run_folder("r", tmp_path)
-    with folder.locked():
-        write_spec(folder, SPEC)
-        with room_in_files(20), pytest.raises(DiskFull, match=r"spec\.json: .*no space left"):
-            write_spec(folder, replace(SPEC, data="elsewhere"))
-        assert folder.read_spec() == SPEC
-        assert {path.name for path in folder.path.iterdir()} == {"lock", "spec.json"}
 
 
 def test_a_run_is_deleted_only_when_another_has_begun_in_its_place(tmp_path: Path) -> None:

@@ -36,14 +36,14 @@ from cerebro_elastic.hop.checkpoint.manifest import read as read_manifest
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results import record_chain
 from cerebro_elastic.runs.results.export import export
-from cerebro_elastic.runs.results.output_checks import check_curves, check_report
+from cerebro_elastic.runs.results.output_checks import check_report
 from cerebro_elastic.runs.results.record_checks import check_manifests, check_spec
 from cerebro_elastic.runs.results.replay import compare_results, replay
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.versions import on_record
 from cerebro_elastic.store.ledger.history import decode_event
-from cerebro_elastic.store.ledger.journal import Line, chain_digest, read_lines, split_digest, with_digest
+from cerebro_elastic.store.ledger.journal import Line, chain_digest, read_lines, with_digest
 from cerebro_elastic.system.files import locate
 
 Bodies: TypeAlias = list[dict[str, Any]]
@@ -218,13 +218,6 @@ class TestTheHistory:
         command = CliRunner().invoke(app, ["verify", str(folder.path), "--head", noted[:20]])
         assert "continues from the head" in command.output
 
-    def test_a_line_without_its_digest_is_named(self, folder: RunFolder) -> None:
-        lines = folder.history.read_text().splitlines(keepends=True)
-        lines[3] = split_digest(lines[3])[0].rstrip("\n") + "\n"
-        folder.history.write_text("".join(lines))
-        with pytest.raises(CerebroError, match=r"history\.jsonl:4: .*the line bears no digest"):
-            RunResult(folder)
-
     def test_lines_that_are_appended(self, folder: RunFolder) -> None:
         """With digests that fit, and heads that were noted before."""
         true = bodies(folder)
@@ -239,10 +232,6 @@ class TestTheHistory:
         assert any(
             "the state was read afresh" in note and "8 visits of before not in it" in note for note in notes
         )
-
-    def test_that_of_another_run_is_not_this_ones(self, folder: RunFolder, other: RunResult) -> None:
-        folder.history.write_bytes(other.folder.history.read_bytes())
-        assert {"spec", "record", "checkpoints", "report"} <= wrong(RunResult(folder))
 
 
 UNSEEN: dict[tuple[str, ...], str] = {
@@ -356,21 +345,6 @@ class TestWhatWasMadeOfIt:
         assert visits[0].differences[0].field.startswith("row 1, ")
         one.unlink()
         assert wrong(RunResult(folder)) == {"rows"}
-
-    def test_each_line_of_the_curves(self, folder: RunFolder) -> None:
-        lines = folder.curves.read_bytes().splitlines(keepends=True)
-        run = RunResult(folder)
-        for number, line in enumerate(lines):
-            for forged in (line.replace(b"0", b"1", 1), b"", line + line):
-                folder.curves.write_bytes(b"".join([*lines[:number], forged, *lines[number + 1 :]]))
-                found = violations(check_curves(run))
-                assert (
-                    forged == line
-                    or f"metrics.csv:{number + 1 + (forged == line + line)}: " in found[0].story
-                )
-        folder.curves.write_bytes(b"".join([lines[0], lines[1].replace(b"0.", b"0.9", 2), *lines[2:]]))
-        visits = list(replay(run, "c0000"))
-        assert [difference.field for difference in compare_results(run, "c0000", visits)] == ["metrics.csv"]
 
     def test_each_line_of_the_report(self, folder: RunFolder) -> None:
         page, run = folder.report.read_text().splitlines(keepends=True), RunResult(folder)

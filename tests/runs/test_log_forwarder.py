@@ -14,7 +14,7 @@ from tensorboard.plugins.hparams import api_pb2
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.core.model.events import ConfigEnded, ConfigResumed, StateRead, UnitCommitted
+from cerebro_elastic.core.model.events import ConfigEnded, ConfigResumed, StateRead
 from cerebro_elastic.errors import StoreUnavailable
 from cerebro_elastic.reporting.logged import ConfigEnd, Logged
 from cerebro_elastic.reporting.tensorboard import TensorBoard
@@ -85,18 +85,6 @@ def test_a_state_that_was_read_has_what_came_before(record: Record) -> None:
     assert kept.steps == steps("c0000", [0, 1, 2])
 
 
-def test_a_line_that_is_being_written_is_waited_for(record: Record) -> None:
-    record.assign("c0000", 0)
-    visit = record.visit("c0000", 0)
-    line = record.line(UnitCommitted(record.next(), visit))
-    kept = Kept()
-    with record.scribe(kept), record.history.open("a") as file:
-        file.write(line[:40])
-        file.flush()
-        file.write(line[40:])
-    assert kept.steps == steps("c0000", [0])
-
-
 def test_a_logger_that_fails_stops_nobody(record: Record) -> None:
     broken, mended = Kept(fails_at=3), Kept()
     for place in range(3):
@@ -110,17 +98,6 @@ def test_a_logger_that_fails_stops_nobody(record: Record) -> None:
     with record.scribe(mended):
         pass
     assert mended.steps == steps("c0000", [1, 2]), "what it had not taken it gets from the next start"
-
-
-def test_missing_rows_are_reported(record: Record) -> None:
-    record.commit("c0000", 0)
-    (record.folder / "c0000-0.jsonl").unlink()
-    record.commit("c0000", 1)
-    kept = Kept()
-    with record.scribe(kept):
-        pass
-    assert kept.steps == steps("c0000", [1])
-    assert "c0000-0.jsonl cannot be read" in record.said[0]
 
 
 def test_the_next_leader_continues_where_the_last_one_stopped(record: Record, tmp_path: Path) -> None:
@@ -139,17 +116,6 @@ def test_the_next_leader_continues_where_the_last_one_stopped(record: Record, tm
     assert (by_a.steps, by_b.steps) == ([*steps("c0000", [0]), *steps("c0001", [0])], steps("c0000", [1]))
     assert late.steps == []
     assert election.ledger.logged() == {"c0000": 2, "c0001": 1}
-
-
-def test_a_leader_that_has_resigned_writes_its_last_rows(record: Record, tmp_path: Path) -> None:
-    """Its nodes end their units when it has let go; and a run that has ended has no leader."""
-    election = Election(tmp_path, MemoryStore())
-    record.commit("c0000", 0)
-    kept = Kept()
-    with record.scribe(kept, SharedLogPosition(election.ledger, election.candidate("a"))):
-        pass
-    assert kept.steps == steps("c0000", [0])
-    assert election.ledger.logged() == {"c0000": 1}
 
 
 def test_how_configs_end_is_written_once_and_behind_their_rows(record: Record) -> None:

@@ -18,7 +18,6 @@ from cerebro_elastic.errors import NoTestSet
 from cerebro_elastic.runs.results import test_set
 from cerebro_elastic.runs.results.export import export
 from cerebro_elastic.runs.results.verify import verify
-from cerebro_elastic.runs.start.prepare_run import ended_texts
 
 
 def here(_module: str, _what: str, request: dict[str, Any], _env: object = None) -> Any:
@@ -61,17 +60,6 @@ def test_report_card_and_verify_know_the_measurement(measured: RunResult, tmp_pa
     assert json.loads((tmp_path / "model" / "record.json").read_text())["test"]["rows"] == 6
     again = test_set.measure_best(measured, 1, "")
     assert again == [measured.best.test], "a model that was measured is not again"
-
-
-def test_an_ended_run_that_is_started_again_says_that_nothing_was_measured(measured: RunResult) -> None:
-    """The process that started it may have been killed right after the run's end."""
-    state = measured.view.state
-    before, after = (
-        " ".join(ended_texts(measured.folder, measured.spec, of))
-        for of in (replace(state, measured=()), state)
-    )
-    assert "on the test set when the run ended; to do it now: Run.open('recorded').test()" in before
-    assert "test set" not in after
 
 
 def test_what_cannot_be_measured_is_refused_by_name(

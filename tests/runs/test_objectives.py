@@ -1,24 +1,19 @@
-"""Several objectives, constraints on measured metrics, importances: one run with all of them."""
+"""Several objectives, constraints on measured metrics: one run with all of them."""
 
 from __future__ import annotations
 
 import json
 import math
-import random
 from collections.abc import Sequence
 
-import optuna
 import pytest
 import recorded_run
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.importance import PedAnovaImportanceEvaluator
 
 from cerebro_elastic import ConfigResult, RunError, RunResult
 from cerebro_elastic.cli.output import outcome_json
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.recipes import Domain, Objective
+from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.results import front, not_compared
-from cerebro_elastic.runs.results.importances import divergences
 from cerebro_elastic.runs.results.verify import verify
 
 RATES = [0.001, 0.003, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5]
@@ -55,52 +50,6 @@ def test_the_front_is_in_the_result_the_json_and_the_report(several: RunResult) 
     assert verify(several) == []
     page = several.folder.report.read_text()
     assert '"front":{"objectives":[["val_loss","min"],["train_loss","max"]],"rows":[{"config":' in page
-
-
-def test_importances_say_what_they_rest_on(several: RunResult) -> None:
-    with pytest.raises(RunError, match=r"importances need 10 finished configs .* has \d; stopped ones"):
-        several.importances()  # some have no epoch within the constraints
-    page = several.folder.report.read_text()
-    assert '"importances_text":"importances need 10 finished configs' in page
-    alone = several.now()
-    alone.recipe = several.recipe.model_copy(update={"objective": Objective(metric="val_loss")})
-    found = alone.importances()
-    assert (found.shares, found.configs, found.metric) == ({"lr": 1.0}, 10, "val_loss")
-    assert "of 10 finished configs; of so few configs, take them as a hint" in found.text
-
-
-def test_importances_are_those_of_optunas_evaluator() -> None:
-    """Its numbers of a choice are numbers here: as categories, 60 of them have each one config."""
-    rng = random.Random(0)
-    rates, kinds = [10 ** (-4 + place / 15) for place in range(60)], ["a", "b", "c"]
-    points = [
-        (
-            {"rate": rate, "width": rng.randint(8, 200), "drop": rng.random(), "kind": rng.choice(kinds)},
-            rng.random(),
-        )
-        for rate in rates
-    ]
-    points = [({k: v for k, v in p.items() if k != "drop" or p["kind"] == "a"}, loss) for p, loss in points]
-    low = {name: min(p[name] for p, _ in points if name in p) for name in ("rate", "width", "drop")}
-    high = {name: max(p[name] for p, _ in points if name in p) for name in low}
-    distributions = {
-        "rate": FloatDistribution(low["rate"], high["rate"], log=True),
-        "width": IntDistribution(low["width"], high["width"]),
-        "drop": FloatDistribution(low["drop"], high["drop"]),
-        "kind": CategoricalDistribution(kinds),
-    }
-    study = optuna.create_study()
-    for p, loss in points:
-        own = {name: distributions[name] for name in p}
-        study.add_trial(optuna.create_trial(params=p, distributions=own, value=loss))
-    theirs = PedAnovaImportanceEvaluator(target_quantile=6 / 60).evaluate(study)
-    space = {
-        "rate": Domain(choice=rates),
-        "width": Domain(int=(8, 200)),
-        "drop": Domain(uniform=(0, 1)),
-        "kind": Domain(choice=kinds),
-    }
-    assert divergences(points, 6, space) == pytest.approx({name: each * 100 for name, each in theirs.items()})
 
 
 def row(name: str, *values: float) -> ConfigResult:

@@ -13,8 +13,7 @@ from cerebro_elastic.core.model.events import RunOpened
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.front_end.live_page.access import kept_token
-from cerebro_elastic.runs.attach import store_of
-from cerebro_elastic.runs.folder import RunFolder, find_run
+from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.result import RunResult, check_here
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.run import Run
@@ -128,38 +127,9 @@ def test_reading_a_run_of_others_calls_no_function_of_theirs(
     assert (refused, (tmp_path / "called").exists()) == (whose != "own", whose == "own")
 
 
-@ONLY_ROOT
-def test_a_pipe_in_the_folder_of_another_user_holds_nobody_up(folder: RunFolder) -> None:
-    folder.history.unlink()
-    os.mkfifo(folder.history)
-    give_away(folder.path)
-    with pytest.raises(RunError, match=r"history\.jsonl in it is no ordinary file"):
-        find_run("r", folder.path.parent)
-
-
-@ONLY_ROOT
-def test_a_run_that_may_not_be_read_is_a_sentence(folder: RunFolder) -> None:
-    folder.path.parent.chmod(0o755)
-    os.seteuid(OTHER)
-    try:
-        with pytest.raises(RunError, match=r"may not read .*/r.*chmod -R g\+rX"):
-            find_run(folder.path)
-    finally:
-        os.seteuid(0)
-
-
 def test_a_token_that_others_can_have_written_is_not_used(tmp_path: Path) -> None:
     token = kept_token(tmp_path)
     assert kept_token(tmp_path) == token
     (file,) = tmp_path.iterdir()
     file.chmod(0o666)
     assert kept_token(tmp_path) != token
-
-
-def test_a_run_that_ends_while_it_is_looked_at_is_not_live(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = RunFolder(tmp_path / "job")
-    folder.path.mkdir()
-    monkeypatch.setattr(type(folder.endpoint), "exists", lambda _path: True)  # it was there a moment ago
-    assert store_of(folder) is None

@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -72,18 +71,3 @@ def test_own_batches_are_those_of_units(keys: dict[str, Any]) -> None:
             each = list(make(partition, order, LoaderSettings(4, **keys), seed=5, skip=1))
             made.append(fingerprints({"batch": each, "generator": rng.capture()}))
     assert made[0] == made[1]
-
-
-def test_labels_of_pandas_are_compared_and_not_what_it_keeps_for_speed() -> None:
-    labels = pd.Index(["y", "mask"])
-    before = fingerprints({"batch": {"labels": labels}})
-    assert labels.get_loc("mask") == 1
-    assert fingerprints({"batch": {"labels": labels}}) == before
-    assert fingerprints({"batch": {"labels": pd.Index(["y", "task"])}}) != before
-
-
-def test_a_look_at_an_empty_tensor_leaves_it_free_to_grow() -> None:
-    """Observers of quantization begin with empty buffers, which the first batch resizes."""
-    observed = torch.tensor([])
-    fingerprints({"buffer": {"min_val": observed}})
-    assert observed.resize_(3).shape == (3,)

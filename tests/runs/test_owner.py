@@ -35,13 +35,6 @@ def test_a_place_is_of_the_folder_that_claimed_it_also_if_that_was_moved(tmp_pat
     assert not owns(other, place)
 
 
-def test_a_place_that_is_the_folder_itself_is_the_folders(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "job")
-    folder.path.mkdir()
-    claim(str(folder.path), folder)
-    assert owns(folder, str(folder.path))
-
-
 def test_of_two_that_begin_at_one_moment_one_has_the_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,22 +89,3 @@ def test_a_machine_that_has_joined_a_run_goes_on_with_it_where_the_first_one_is_
     assert not owns(joined, place), "nobody deletes all of it from there"
     write_text(Path(place, "owner"), f"a-token {joined.path}")  # on the first machine: both have one path
     refuse_others(place, joined)
-
-
-def test_a_run_in_its_own_folder_does_not_own_another_folder(tmp_path: Path) -> None:
-    one, other = (RunFolder(tmp_path / home / "job") for home in ("one", "other"))
-    for folder in (one, other):
-        folder.path.mkdir(parents=True)
-        folder.spec.touch()
-    assert (owns(one, str(one.path)), owns(other, str(one.path))) == (True, False)
-    shutil.rmtree(one.path)
-    assert owns(other, str(one.path)), "it was moved"
-
-
-def test_an_owner_whose_folder_cannot_be_looked_at_is_refused_by_name(tmp_path: Path) -> None:
-    folder, place = RunFolder(tmp_path / "job"), tmp_path / "kept"
-    folder.path.mkdir()
-    place.mkdir()
-    write_text(place / "owner", f"a-token /{'x' * 300}")
-    with pytest.raises(RunError, match=r"another run of this id, in /x"):
-        refuse_others(str(place), folder)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from cerebro_elastic.core.model.units import Strategy
-from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.forecast import plan as planning
 from cerebro_elastic.runs.forecast.measuring import RecipeMeasurement
@@ -41,13 +40,6 @@ def test_a_unit_takes_what_it_takes_besides_its_batches(monkeypatch: pytest.Monk
     monkeypatch.setattr(planning, "DISPATCH", 0.0)
     (one,) = plan(measurement(tried("c0000", 0.1, fixed_seconds=0.5)), [4], [1]).options
     assert one.seconds == pytest.approx(2 * 6 * (160 * 0.1 + 4 * 0.5))
-
-
-def test_units_that_share_cores_are_those_of_several_nodes() -> None:
-    measured = measurement(tried("c0000", 0.1), tried("c0000", 0.15, concurrent_units=2))
-    seconds = {o.candidate.nodes: o.seconds for o in plan(measured, [2], [1, 2]).options}
-    assert seconds[1] == pytest.approx(2 * 6 * 160 * 0.1, rel=0.02)
-    assert seconds[2] == pytest.approx(2 * 6 * 160 * 0.15 / 2, rel=0.02)
 
 
 def tried(config: str, batch: float, strategy: Strategy = SINGLE, **rest: Any) -> StrategyCost:
@@ -98,21 +90,6 @@ def test_waiting_times_for_data_are_shared_on_a_host(monkeypatch: pytest.MonkeyP
         assert one.seconds == pytest.approx(2 * 6 * 160 * 0.1)
 
 
-def test_table_two_has_the_runs_own_numbers() -> None:
-    found = plan(measurement(tried("c0000", 0.1)), [4], [4])
-    assert found.best.candidate.nodes == 4
-    moved = {way.name: way.bytes for way in found.communication}
-    units = 6 * 2 * 4
-    assert moved["Model Hopper Parallelism"] == 1000 * (units + 6)
-    assert moved["Task parallelism, full copies"] == 4 * 1_000_000 + 6 * 1000
-    assert moved["Decentralized fine-grained"] == 1000 * units * 40
-
-
-def test_without_the_size_of_states_nothing_is_said_of_bytes() -> None:
-    found = plan(measurement(tried("c0000", 0.1, hop_seconds=None, state_bytes=None)), [2], [2])
-    assert found.communication == ()
-
-
 def test_strategies_are_compared_and_refused_ones_are_left_out() -> None:
     """Two nodes are worth it together, if there is but one config; three partitions for two pairs."""
     values = {
@@ -131,13 +108,6 @@ def test_strategies_are_compared_and_refused_ones_are_left_out() -> None:
         "fsdp x2 over 2 nodes: c0000: out of memory",
     }
     assert found.memory == {SINGLE: 5_000_000, PAIR: 7_000_000}
-
-
-def test_if_nothing_can_be_trained_one_error_says_so() -> None:
-    refused = StrategyCost("c0000", SINGLE, refusal="out of memory: it took 9 GB")
-    with pytest.raises(RecipeError) as error:
-        plan(measurement(refused), [2, 4], [1, 2])
-    assert str(error.value) == "no candidate can be trained: single: c0000: out of memory: it took 9 GB"
 
 
 def test_the_forecast_counts_configs_that_the_search_stops() -> None:

@@ -31,12 +31,6 @@ def test_useless_candidates_are_skipped_with_a_reason(candidate: PlanCandidate, 
     assert why_skipped(candidate, 6, 1, {Strategy("fsdp", 2): "c0003: out of memory"}) == why
 
 
-def test_replicas_are_of_use_to_more_nodes() -> None:
-    assert why_skipped(PlanCandidate(2, 4, SINGLE), 6, 2, {}) is None
-    reason = why_skipped(PlanCandidate(2, 5, SINGLE), 6, 2, {})
-    assert reason == "nodes would be idle: 2 partitions on 2 nodes each for 5 units at a time"
-
-
 def option(nodes: int, seconds: float, partitions: int = 4) -> Option:
     return Option(PlanCandidate(partitions, nodes, SINGLE), seconds, idle=0.0, gap=0.0)
 
@@ -47,11 +41,6 @@ def test_candidates_neither_faster_nor_cheaper_are_left_out() -> None:
         one.candidate: "neither faster nor cheaper than 2 nodes, 4 partitions, single",
         finer.candidate: "neither faster nor cheaper than 4 nodes, 4 partitions, single",
     }
-
-
-def test_of_equals_the_first_stays() -> None:
-    first, second = option(2, 50.0), option(2, 50.0, 8)
-    assert set(why_dominated([first, second])) == {second.candidate}
 
 
 def test_twice_the_nodes_must_be_worth_it() -> None:

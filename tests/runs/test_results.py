@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import builtins
-import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,6 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
-from cerebro_elastic.store.ledger.history import decode_event
-from cerebro_elastic.store.ledger.journal import read_lines
-from support.histories import write_history
 
 pytestmark = pytest.mark.cluster
 
@@ -67,10 +63,6 @@ def test_a_run_that_has_ended_is_followed_and_waited_for(finished: RunResult) ->
     assert run.wait(0).leaderboard == finished.leaderboard
 
 
-def test_a_config_without_ancestors_has_one_stage(finished: RunResult) -> None:
-    assert finished.schedule("best") == [{"units": 0, "hparams": dict(finished.best.hparams)}]
-
-
 def test_unknown_names_list_the_known(finished: RunResult) -> None:
     with pytest.raises(RunError, match="finished"):
         Run.open("finishd", home=finished.folder.path.parent)
@@ -95,90 +87,6 @@ def copy(finished: RunResult, tmp_path: Path) -> Iterator[RunFolder]:
     yield finished.folder
     shutil.rmtree(finished.folder.path)
     shutil.copytree(tmp_path / "kept", finished.folder.path)
-
-
-def _drop(kind: str) -> Callable[[list[dict[str, object]]], list[dict[str, object]]]:
-    """Leave out the last event of a kind."""
-
-    def change(events: list[dict[str, object]]) -> list[dict[str, object]]:
-        last = max(i for i, e in enumerate(events) if e["kind"] == kind)
-        return events[:last] + events[last + 1 :]
-
-    return change
-
-
-def _double(events: list[dict[str, object]]) -> list[dict[str, object]]:
-    """A visit that is there twice."""
-    at = next(i for i, e in enumerate(events) if e["kind"] == "UnitCommitted")
-    return [*events[: at + 1], events[at], *events[at + 1 :]]
-
-
-def _fork(events: list[dict[str, object]]) -> list[dict[str, object]]:
-    """A visit that began from another state than the one before it left."""
-    visit = [e for e in events if e["kind"] == "UnitCommitted"][-1]["visit"]
-    visit["input"]["digest"] = "0" * 64  # type: ignore[index]
-    return events
-
-
-def _late(events: list[dict[str, object]]) -> list[dict[str, object]]:
-    """A commit that comes after its assignment was withdrawn."""
-    at = max(i for i, e in enumerate(events) if e["kind"] == "UnitCommitted")
-    visit = events[at]["visit"]
-    gone = {
-        "kind": "UnitWithdrawn",
-        "v": 1,
-        "revision": events[at]["revision"],
-        "node": visit["node"],  # type: ignore[index]
-        "token": visit["attempt"],  # type: ignore[index]
-    }
-    return [*events[:at], gone, *events[at:]]
-
-
-@pytest.mark.parametrize(
-    ("change", "invariant"),
-    [
-        (_drop("UnitCommitted"), "completeness"),
-        (_double, "completeness"),
-        (_fork, "isolation"),
-        (_late, "fencing"),
-    ],
-    ids=["lost visit", "doubled visit", "forked chain", "late commit"],
-)
-def test_verify_catches_a_tampered_history(
-    copy: RunFolder, change: Callable[[list[dict[str, object]]], list[dict[str, object]]], invariant: str
-) -> None:
-    events = [json.loads(line.body) for line in read_lines(copy.history)]
-    write_history(copy.history, [decode_event(json.dumps(event)) for event in change(events)])
-    broken = {violation.invariant for violation in verify(RunResult(copy))}
-    assert {invariant, "history"} <= broken
-
-
-def test_verify_catches_a_damaged_checkpoint(copy: RunFolder) -> None:
-    ref = RunResult(copy).best.best_checkpoint
-    assert ref is not None
-    file = Path(ref.url, "tensors.safetensors")
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(content)
-    assert {v.invariant for v in verify(RunResult(copy))} == {"durability"}
-
-
-def test_verify_catches_a_checkpoint_cut_short(copy: RunFolder) -> None:
-    ref = RunResult(copy).best.best_checkpoint
-    assert ref is not None
-    file = Path(ref.url, "tensors.safetensors")
-    file.write_bytes(file.read_bytes()[:-8])
-    assert {v.invariant for v in verify(RunResult(copy))} == {"durability"}
-
-
-def test_replay_catches_another_result(copy: RunFolder) -> None:
-    events = [json.loads(line) for line in copy.history.read_text().splitlines()]
-    victim = next(e["visit"] for e in events if e["kind"] == "UnitCommitted")
-    digest = victim["output"]["digest"]
-    copy.history.write_text(copy.history.read_text().replace(digest, "f" * 64))
-    done = list(replay(RunResult(copy), victim["unit"]["config"]))
-    fields = [[each.field for each in visit.differences] for visit in done if not visit.same]
-    assert fields == [["digest"], ["input"]]
 
 
 def test_a_line_that_is_no_event_is_named(copy: RunFolder) -> None:

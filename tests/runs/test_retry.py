@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from recorded_run import record
 
 import cerebro_elastic
 from cerebro_elastic import Run, RunError, RunResult
@@ -15,12 +14,11 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Extension
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import CheckpointRef
-from cerebro_elastic.runs.extension import Wish, failed_configs
+from cerebro_elastic.runs.extension import Wish
 from cerebro_elastic.runs.results.replay import what_differs
-from cerebro_elastic.runs.start.extend_and_retry import planned, planned_retry
+from cerebro_elastic.runs.start.extend_and_retry import planned
 from cerebro_elastic.runs.start.prepare_run import agreement, check_code, refuse_other_code
 from cerebro_elastic.runs.terminal_view import Watcher
-from cerebro_elastic.runs.versions import other_versions
 
 pytestmark = pytest.mark.cluster
 BUG = "if self.global_step == self.fail_at:"
@@ -76,31 +74,6 @@ def test_a_failing_config_fails_with_its_story_and_is_trained_again_once_its_bug
     assert what_differs(result)[0].startswith("a_broken_net.py was ")
 
 
-def test_after_the_deadline_nothing_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = record(tmp_path, search={"space": {"lr": [0.1]}, "budget": {"deadline": "2999-01-01T00:00Z"}})
-    assert planned_retry(result, [], "me").extensions
-    monkeypatch.setattr("time.time", lambda: 33e9)
-    with pytest.raises(RunError, match=r"deadline of run 'recorded', 2999-.*, is past: extend the run first"):
-        planned_retry(result, [], "me")
-
-
-CONFIGS = {
-    "c0": Config("c0", {}, Status.FAILED, epoch=1),
-    "c1": Config("c1", {}, Status.FINISHED, epoch=2),
-    "c2": Config("c2", {}, Status.FAILED),
-}
-STATE = State(configs=CONFIGS, outcome="finished")
-
-
-def test_failed_configs_are_chosen_and_others_refused_by_name() -> None:
-    assert failed_configs("r", STATE) == ["c0", "c2"]
-    assert failed_configs("r", STATE, ["c2", "c2"]) == ["c2"]
-    with pytest.raises(RunError, match=r"config c1 is finished: only a failed one .* failed: c0, c2"):
-        failed_configs("r", STATE, ["c1"])
-    with pytest.raises(RunError, match="no config 'c9'; choices: c0, c2"):
-        failed_configs("r", STATE, ["c9"])
-
-
 @pytest.mark.parametrize(
     ("status", "going_on", "asked"),
     [
@@ -129,15 +102,3 @@ def test_somebody_agrees_before_trained_configs_go_on_with_other_code(
             check_code(spec, state, agreement(changed_code=False))
         with pytest.raises(RunError, match="nothing is changed"):
             check_code(spec, state, lambda _question: False)
-
-
-def test_versions_on_record_that_are_others_here_are_named(broken: RunResult) -> None:
-    assert other_versions(broken.spec, broken.events) == []
-    events = [
-        replace(event, versions={**event.versions, "torch": "0.1", "python": "2.7"})
-        if getattr(event, "versions", None)
-        else event
-        for event in broken.events
-    ]
-    texts = other_versions(broken.spec, events)  # type: ignore[arg-type]
-    assert [text.partition(",")[0] for text in texts] == ["python 2.7 made the run", "torch 0.1 made the run"]

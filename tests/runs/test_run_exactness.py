@@ -23,11 +23,9 @@ from cerebro_elastic.runs.exactness.outcome import (
     Exactness,
     RunExactness,
     Verdict,
-    latest,
 )
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.export import export
-from cerebro_elastic.runs.results.output_checks import check_export, check_report
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.runs.versions import other_code
@@ -80,11 +78,6 @@ def test_the_verdict_follows_from_the_configs(
     assert json.dumps(RunExactness.of_json(json.loads(written)).as_json()) == written
 
 
-def test_the_last_result_of_a_config_counts() -> None:
-    later = CheckedConfig({"lr": 0.1}, DIFFERS.exactness)
-    assert latest([EQUAL, DIFFERS, later]) == [later, DIFFERS]
-
-
 @pytest.mark.parametrize(
     ("configs", "text"), [((), NOT_CHECKED), ((EQUAL,), CHECKED), ((DIFFERS,), "differs in lr=0.01")]
 )
@@ -108,16 +101,6 @@ def test_leaderboard_json_report_and_card_have_it(
     export(result, tmp_path / "model")
     assert "| exactness | " in (tmp_path / "model" / "README.md").read_text()
     assert text in json.loads((tmp_path / "model" / "record.json").read_text())["exactness"]["text"]
-
-
-def test_a_check_that_comes_later_does_not_accuse_what_was_written_before(
-    run: RunResult, tmp_path: Path
-) -> None:
-    before = checked(run)
-    write_report(before)
-    export(before, tmp_path / "model")
-    later = checked(run, EQUAL)
-    assert [*check_report(later), *check_export(later, tmp_path / "model")] == []
 
 
 @pytest.mark.parametrize(

@@ -107,20 +107,12 @@ def torch_as_found() -> Iterator[None]:
     ("change", "why"),
     [
         (lambda script: setattr(script.Net, "depth", 2), r"a_script\.Net\.depth is 2 .* not there where its"),
-        (
-            lambda script: setattr(script.Base, "depth", 2),
-            r"a_script\.Base\.depth is 2 .*, and 1 where its nodes",
-        ),
         (lambda script: setattr(script.args, "width", 8), r"a_script\.args is \{'Namespace': .*8"),
-        (lambda script: setattr(script.settings, "rate", 0.5), r"a_script\.settings is \{'Settings': .*0\.5"),
         (lambda script: setattr(script, "SCALE", 2.0), r"a_script\.SCALE is 2\.0 .*, and 1\.0 where"),
         (lambda script: script.WEIGHTS.mul_(2), r"a_script\.WEIGHTS is "),
-        (lambda script: script.a_helper.LAYERS["first"].append(3), r"a_helper\.LAYERS is .*3\]"),
         (lambda _: torch.set_default_dtype(torch.float64), r"torch\.set_default_dtype is torch\.float64"),
         (lambda script: setattr(script, "UNREAD", 2), ""),
         (lambda script: setattr(script, "STARTED", 0.0), ""),
-        (lambda script: setattr(script, "result", [1]), ""),
-        (lambda script: script._known.update(a=1), ""),
     ],
 )
 @pytest.mark.usefixtures("torch_as_found")
@@ -137,10 +129,6 @@ def test_what_a_script_has_set_is_refused_by_its_name(
         return
     with pytest.raises(TaskError, match=why):
         refuse_others(recipe, caller)
-
-
-def test_a_process_that_has_imported_nothing_of_the_recipe_is_not_compared(recipe: Recipe) -> None:
-    assert settings_here(recipe).variables == {}
 
 
 def test_a_run_that_an_import_starts_is_refused_with_its_line_and_the_guard(tmp_path: Path) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cerebro_elastic import RunResult
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.invariants import check
-from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.reporting.results import leaderboard
 from cerebro_elastic.runs.forecast.simulate import simulate
@@ -45,12 +42,3 @@ def test_more_nodes_are_faster(finished: RunResult) -> None:
     more = load_recipe(finished.recipe.resolved(), root=finished.recipe.root, nodes=3)
     forecasts = [simulate(recipe, like=finished).simulation.seconds for recipe in (more, finished.recipe)]
     assert forecasts[0] < forecasts[1]
-
-
-def test_units_of_another_size_are_refused(finished: RunResult) -> None:
-    resolved = finished.recipe.resolved()
-    other = load_recipe(
-        {**resolved, "data": {**resolved["data"], "partitions": 5}}, root=finished.recipe.root
-    )
-    with pytest.raises(RecipeError, match="run 'finished' has 3 partitions, the recipe 5"):
-        simulate(other, like=finished)

@@ -72,11 +72,3 @@ def test_two_epochs_over_a_few_batches_of_real_rows(
         assert len(columns["y"]) == job.partition.rows
         assert np.array_equal(columns["x"][:, 0], columns["y"] * 2), "rows stay together"
     assert not set(jobs[0].partition.columns["y"]) & set(jobs[1].partition.columns["y"])
-
-
-def test_the_batch_size_of_the_config_counts(tmp_path: Path) -> None:
-    recipe = recipe_of(tmp_path, 400, 2, 10)
-    jobs = small_jobs(
-        make_task(recipe), recipe, str(tmp_path / "data"), {"lr": 0.1, "batch_size": 4}, 3, "cpu"
-    )
-    assert jobs[0].rows[0] == 2 * 4 + 150 % 4

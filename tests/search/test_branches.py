@@ -83,27 +83,22 @@ def test_samplers_propose_points_of_the_space_and_learn_from_all_branches(method
 
 BAD: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no branches": ({"o": {"branches": {}}}, {}, "no branch leaves nothing to try"),
-    "an empty branch": ({"o": {"branches": {"a": None}}}, {}, r"branch without hyper-parameters .* is \{\}"),
     "other kinds": (
         {"o": {"branches": {"a": {"lr": [1]}, "b": {"lr": {"uniform": [0, 1]}}}}},
         {},
         "'lr' in branch 'b' of 'o' is uniform, in another branch choice",
     ),
-    "outside, too": ({"lr": [1], "o": {"branches": {"a": {"lr": [1]}}}}, {}, "in a branch and outside of it"),
     "in two choices": (
         {"o": {"branches": {"a": {"lr": [1]}}}, "p": {"branches": {"a": {"lr": [1]}}}},
         {},
         "of another choice, and a config could have both",
     ),
     "pbt": (SPACE, {"method": "pbt", "num": 4}, "method pbt .* `branches`"),
-    "qmc": (SPACE, {"method": "qmc", "num": 4}, "qmc fills one box"),
-    "a grid of ranges": (SPACE, {}, "'lr' is continuous"),
     "a point of another branch": (
         LISTED,
         {"enqueue": [{"optimizer": "adam", "lr": 1, "m": 3, "width": 16}]},
         "'m' is not in the space; it is in a branch that the point does not take",
     ),
-    "no such branch": (LISTED, {"enqueue": [{"optimizer": "lion", "width": 16}]}, "which is no branch of it"),
 }
 
 

@@ -34,12 +34,6 @@ CASES: dict[str, dict[str, Any]] = {
     "hyperband asynchronous": {"method": "hyperband", "asynchronous": True, "num": 30},
     "bohb": {"max_epochs": 3},
     "pbt": {"num": 6, "perturbation_interval": 2},
-    "pbt-replay": {
-        "schedule": [
-            {"units": 0, "hparams": {"lr": 0.1, "drop": 0.1}},
-            {"units": 5, "hparams": {"lr": 0.2, "drop": 0.1}},
-        ]
-    },
     "enqueued": {"method": "tpe", "num": 6, "enqueue": [{"lr": 0.1, "drop": 0.2}, {"lr": 0.2, "drop": 0.2}]},
 }
 
@@ -71,7 +65,7 @@ def checked(
         most=resolved.search.num or 100,
         epochs=resolved.epochs,
         finishes=finishes,
-        trouble=trouble and case != "pbt-replay",  # which has but one config
+        trouble=trouble,
         concurrency=resolved.search.concurrency,
         **({"learn": learn} if learn else {}),
     )
@@ -146,11 +140,6 @@ def test_hyperband_promotes_the_best_of_each_rung() -> None:
     assert counts == {0: [(1, 6), (3, 2), (9, 1)], 1: [(3, 4), (9, 1)], 2: [(9, 3)]}
 
 
-def test_rungs_in_units_say_how_many_partitions_a_score_rests_on() -> None:
-    tryout = checked("asha in units")
-    assert any("1 of 2 partitions of epoch 1" in reason for reason in tryout.reasons.values())
-
-
 def test_pbt_children_go_on_from_the_best() -> None:
     tryout = checked("pbt")
     children = [s for s in tryout.configs.values() if s.parent]
@@ -169,14 +158,6 @@ def test_an_objective_that_is_never_logged_is_named(case: str) -> None:
     with pytest.raises(SearchError, match=r"which was not logged where it does; (did you|choices)") as error:
         checked(case, learn=elsewhere)
     assert ("did you mean 'val_los'" in str(error.value)) == (case != "asha in units")
-
-
-def test_a_rung_inside_an_epoch_needs_what_is_known_there() -> None:
-    def at_the_end(_standing: ConfigView, _units: int, ends: bool) -> dict[str, float]:
-        return {"train_loss": 1.0, **({"val_loss": 1.0} if ends else {})}
-
-    with pytest.raises(SearchError, match=r"'val_loss', .* choices: train_loss\. .* known after every unit"):
-        checked("asha in units", learn=at_the_end, metric="val_loss")
 
 
 def test_where_a_child_was_born_inside_an_epoch_no_epoch_of_its_own_has_ended() -> None:

@@ -188,54 +188,6 @@ def test_a_space_may_be_a_function_of_a_trial(tmp_path: Any) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("section", "words"),
-    [
-        (
-            {"method": "asha", "num": 3, "resource": "units"},
-            "num is 3, but with rungs at 1, 3 units .* takes 9",
-        ),
-        ({"method": "asha", "num": 30, "min_resource": 5}, "the first rung is at 5 epochs, .* trained for 2"),
-        ({"method": "asha"}, "goes on for ever: give `num`"),
-        ({"method": "tpe", "num": 3, "options": {"n_startup": 3}}, "did you mean 'n_startup_trials'"),
-        ({"method": "qmc", "num": 3, "options": {"qmc_type": "x"}}, "QMCSampler: .* correct it"),
-        ({"method": "pbt"}, "needs `num`, the size of the population"),
-        ({"method": "pbt", "num": 3}, "a population of 3 has no worst 0.25"),
-        ({"method": "pbt", "num": 1001}, "num is 1001, more than 1000 configs"),
-        ({"method": "pbt", "num": 4, "perturb": ["wd"]}, "perturb: 'wd' is not in the space"),
-        ({"method": "random", "num": 3, "enqueue": [{"lr": 0.1}]}, "has no 'act'"),
-        ({"method": "random", "num": 3, "enqueue": [{"lr": 0.1, "ac": "a"}]}, "did you mean 'act'"),
-        ({"method": "asha", "num": 30, "sampler": "tp"}, "did you mean 'tpe'"),
-        ({"method": "asha", "num": 30, "reduction_facto": 3}, "did you mean 'reduction_factor'"),
-        ({"method": "random", "num": 3, "max_epochs": 5}, "epochs is 2, search.max_epochs 5"),
-        ({"method": "random", "num": 3, "budget": {"epoch": 5}}, "did you mean 'epochs'"),
-    ],
-)
-def test_bad_input_is_one_clear_message(section: dict[str, Any], words: str) -> None:
-    with pytest.raises(RecipeError, match=words):
-        load("cerebro.search", section["method"])(recipe(**section))
-
-
-def test_reduction_stands_for_reduction_factor() -> None:
-    resolved = load_recipe({**recipe().resolved(), "search": {}} | _issue())
-    assert resolved.epochs == 9
-    assert resolved.search.reduction_factor == 3  # type: ignore[attr-defined]
-    assert load_recipe(resolved.resolved()) == resolved
-
-
-def _issue() -> dict[str, Any]:
-    raw = recipe().resolved()
-    del raw["epochs"]
-    section = {
-        "method": "asha",
-        "space": {"lr": [0.1, 0.2]},
-        "num": 9,
-        "max_epochs": 9,
-        "reduction_factor": 3,
-    }
-    return {**raw, "search": section, "epochs": 9}
-
-
 def test_a_finite_space_is_used_up() -> None:
     search = load("cerebro.search", "tpe")(
         recipe(method="tpe", num=9, concurrency=9, space={"a": [1, 2], "b": [[1, 2], None, "x"]})

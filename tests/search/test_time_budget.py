@@ -8,32 +8,27 @@ import time
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import permutations
 from typing import Any
 
 import pytest
 
 from cerebro_elastic import load_recipe
-from cerebro_elastic.core.decisions.decide import departures
-from cerebro_elastic.core.history.costs import cost, cost_per_second, stays_of
+from cerebro_elastic.core.history.costs import cost, stays_of
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import UnitCommitted
-from cerebro_elastic.core.model.nodes import Stay
-from cerebro_elastic.core.model.state import State, Usage
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.folds import Repeats
 from cerebro_elastic.recipes.search import Budget
-from cerebro_elastic.reporting.budget import BudgetOutlook, budget_outlook
+from cerebro_elastic.reporting.budget import budget_outlook
 from cerebro_elastic.reporting.gap import SearchEnd, gap
 from cerebro_elastic.reporting.progress import seconds_left
 from cerebro_elastic.runs.forecast.simulate import simulate
 from cerebro_elastic.runs.from_recipe import make_search, plan_of
 from cerebro_elastic.runs.start.prepare_run import check_deadline, check_units
 from cerebro_elastic.scheduling.look_ahead import Auto
-from cerebro_elastic.search.budgets import USED_UP
 from cerebro_elastic.simulation import Times, redecide
 
 BEGIN = 1_000_000.0
@@ -144,91 +139,6 @@ def test_the_cost_is_that_of_the_nodes_while_they_were_there() -> None:
     assert (decided.explanation, decided.matched) == (None, decided.total)
     own = [replace(stay, price=1800.0) for stay in stays_of(view.state)]
     assert cost(own, 3600, ended) == pytest.approx(paid / 2), "a node's own price counts"
-
-
-@pytest.mark.parametrize(("budget", "uses_all"), [({"timeout": 100}, True), ({"deadline": DEADLINE}, False)])
-def test_the_time_without_nodes_counts_for_the_deadline_alone(budget: dict[str, Any], uses_all: bool) -> None:
-    of, away = recipe(budget, method="random", num=6), SECONDS
-    faults = f"kill node-0 at 30 for {away}\nkill node-1 at 30 for {away}"
-    events = simulate(of, seconds=4.0, faults=faults, start_time=BEGIN).simulation.events
-    late = [visit for visit in RunView(events).log if visit.started > BEGIN + 30]
-    assert bool(late) == uses_all, "nothing is begun after the deadline"
-    took = RunView(events).state.usage.until - BEGIN
-    assert (95 < took - away < 110) if uses_all else took < 40
-    assert check(events) == []
-    decided = redecide(events, Auto(), make_search(of))
-    assert (decided.explanation, decided.matched) == (None, decided.total)
-
-
-def test_stays_end_and_are_paid_alike_however_the_state_was_read() -> None:
-    """A folded state has them in the order of registrations, one that was read in the order of keys."""
-    stays = [Stay(node, 0.1, price) for node, price in (("b", 0.1), ("c", 0.2), ("a", 0.3))]
-    orders = [{stay.name: stay for stay in order} for order in permutations(stays)]
-    ends = [list(departures(State(stays=order, usage=Usage(until=9.0)))) for order in orders]
-    assert [event.stay for event in ends[0]] == [stay.name for stay in sorted(stays, key=lambda s: s.node)]
-    assert all(each == ends[0] for each in ends)
-    assert len({cost(order.values(), 1.0, 1e6 / 3) for order in orders}) == 1
-    assert len({cost_per_second(order.values(), 1.0) for order in orders}) == 1
-
-
-@pytest.mark.parametrize(
-    ("budget", "message"),
-    [
-        ({"cost": 40}, "`cost` needs `price_per_node_hour`"),
-        *(
-            ({"cost": bad, "price_per_node_hour": 1}, "budget.cost is")
-            for bad in (0, -1, float("nan"), "much")
-        ),
-        *(({"cost": 1, "price_per_node_hour": bad}, "hour is") for bad in (0, -1, float("inf"))),
-    ],
-)
-def test_a_cost_or_price_that_is_none_is_refused(budget: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        recipe(budget, method="random", num=2)
-
-
-def test_it_is_said_whether_a_budget_will_hold_and_what_to_change() -> None:
-    events = simulate(
-        recipe({}, method="random", num=6), seconds=Times(usual=4.0, hop=0.1), start_time=BEGIN
-    ).simulation.events
-    half = RunView(events[: len(events) // 2]).state
-    assert half.plan is not None
-    state = replace(half, plan=replace(half.plan, max_nodes=3))
-
-    def outlook(**budget: Any) -> BudgetOutlook:
-        found = budget_outlook(state, SearchEnd(Budget(**budget)))
-        assert found is not None
-        return found
-
-    assert budget_outlook(state, SearchEnd()) is None
-    assert "units" not in outlook(units=1000).text
-    assert not outlook(units=state.usage.units + 1).holds
-    assert (outlook(hours=1).holds, outlook(timeout=SECONDS).holds) == (True, False)
-    gone, left = state.usage.until - BEGIN, seconds_left(state)
-    assert left is not None
-    late = outlook(timeout=gone + 0.8 * left)
-    assert "It would hold with about 1 node more or with 2 fewer configs or with 0:" in late.text
-    dear = outlook(cost=2 * (gone + 0.8 * left), price_per_node_hour=3600)
-    assert f"{2 * gone:.3g} of " in dear.text
-    assert f"with 2 fewer configs or with a cost of {2 * (gone + left):.3g}" in dear.text
-    cheap = outlook(cost=4000, price_per_node_hour=3600)
-    assert cheap.holds
-    assert "at the end" in cheap.text
-    ended = budget_outlook(RunView(events).state, SearchEnd(Budget(cost=4000, price_per_node_hour=3600)))
-    assert ended is not None
-    assert ended.text.endswith("paid, it has held")
-    thousands = outlook(cost=90_000, price_per_node_hour=360_000)
-    assert f"budget: {100 * 2 * gone:.0f} of 90000 paid, " in thousands.text
-    config = next(iter(state.configs.values()))
-    trainings = {
-        f"c0000.f{n}": replace(config, id=f"c0000.f{n}", member_of="c0000", fold=n, reason=USED_UP)
-        for n in range(3)
-    }
-    early = budget_outlook(replace(RunView(events).state, configs=trainings), SearchEnd(Budget(hours=1)))
-    assert early is not None
-    assert "it has ended 1 config early; it goes on by `cerebro extend" in early.text, "of three trainings"
-    assert early.text.endswith("--budget hours=MORE`")
-    assert budget_outlook(State(), SearchEnd(Budget(hours=1))) is None
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.decisions.observing import observe
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.members import by_config, half_interval, mean_curve, member, statuses
 from cerebro_elastic.core.history.view import RunView
@@ -18,7 +17,7 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, UnitAssigned
 from cerebro_elastic.core.model.interfaces import ConfigView, SearchContext
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.state import EpochSeconds, Point, State
+from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import IllegalEvent, RecipeError
 from cerebro_elastic.recipes import Objective, load_recipe
@@ -117,18 +116,6 @@ def test_more_seeds_for_the_best() -> None:
     assert [done.state.plan.seed_of(r) for r in range(2)] != [0, 0] if done.state.plan else False
 
 
-def test_rounds_of_seeds_keep_the_nodes_busy() -> None:
-    ratios = []
-    for configs, nodes in ((4, 3), (6, 4), (8, 2), (8, 4), (12, 3)):
-        recipe = recipe_of(configs, partitions=4, nodes=nodes, repeats={"min": 1, "max": 5})
-        plan = plan_of(recipe, "seeds", 4, 1)
-        done = simulate_plan(recipe, plan, Times(usual=10.0), toy_curves(recipe, plan))
-        known = gap(done.state)
-        assert known is not None
-        ratios.append(done.seconds / known.bound)
-    assert sum(ratios) / len(ratios) <= 1.02, ratios
-
-
 def test_a_config_begins_with_all_of_its_trainings_in_one_event() -> None:
     shape: dict[str, Any] = {"validation": {"folds": 3, "early_stop": False}, "repeats": {"min": 2, "max": 3}}
     done = simulated(configs=3, **shape)
@@ -183,18 +170,6 @@ def test_the_contenders_get_further_seeds(views: Sequence[ConfigView], further: 
     assert {p.parent: p.repeats for p in search.propose(SearchContext(views))} == further
 
 
-def test_as_many_seeds_begin_as_keep_the_nodes_busy() -> None:
-    recipe: dict[str, Any] = {"configs": 1, "repeats": {"min": 1, "max": 9}, "objective": {"metric": "score"}}
-    search = make_search(recipe_of(**recipe))
-    views = [seeds(name, value) for value, name in enumerate("abcdef")]
-    proposed = {nodes: search.propose(SearchContext(views, nodes=nodes)) for nodes in (3, 4, 7, 60)}
-    assert {nodes: {each.repeats for each in of} for nodes, of in proposed.items()} == {
-        3: {2}, 4: {3}, 7: {4}, 60: {9},
-    }  # fmt: skip
-    of_two_units = make_search(recipe_of(**recipe, search={"budget": {"units": 2}}))
-    assert len(of_two_units.propose(SearchContext(views, nodes=3))) == 2, "those that the budget can end"
-
-
 def trained(name: str, *values: float, folds: int = 3) -> ConfigView:
     """A config that has these values of the objective on its first folds, and no others yet."""
     members = [
@@ -238,40 +213,6 @@ def test_the_early_stop_forgives_as_much_whatever_the_objectives_sign_and_mode(
     assert not stopped(4.0, 1.5)
 
 
-def test_the_early_stop_forgives_a_constraint_what_a_fold_of_the_best_config_differs_from_its_mean() -> None:
-    constrained = {"objective": {"metric": "score"}, "constraint": {"metric": "latency", "below": 20}}
-    search = make_search(recipe_of(validation={"folds": 3}, **constrained))
-    best = measured_too("c0000", 15.0, 19.0, 17.0)  # its worst fold is 2 above its mean
-
-    def stopped(*latencies: float) -> bool:
-        decided = search.decide(SearchContext([best, measured_too("c0001", *latencies)]))
-        return [decision.config for decision in decided] == ["c0001"]
-
-    assert not stopped(21.5)
-    assert not stopped(23.0, 17.0)
-    assert stopped(22.5)
-    assert stopped(math.nan)
-    # A fold of the best config has logged none: the constraint forgives any value.
-    first, *others = best.members
-    without = replace(first, curve=[replace(p, metrics={"score": p.metrics["score"]}) for p in first.curve])
-    best = replace(best, members=[without, *others])
-    assert not stopped(99.0)
-
-
-def measured_too(name: str, *latencies: float) -> ConfigView:
-    """As ``trained``, with a score of 1 and these values of another metric."""
-    view = trained(name, *(1.0 for _ in latencies))
-    members = [
-        replace(
-            each,
-            curve=[replace(point, metrics={**point.metrics, "latency": latency}) for point in each.curve],
-        )
-        for each, latency in zip(view.members, [*latencies, 0.0, 0.0], strict=False)
-    ]
-    ended = [member.status is Status.FINISHED for member in members]
-    return replace(view, members=members, curve=mean_curve([each.curve for each in members], ended))
-
-
 def test_a_best_config_with_a_fold_that_is_not_finite_stops_nobody() -> None:
     search = make_search(recipe_of(validation={"folds": 3}, objective={"metric": "score"}))
     for values in ((1.0, math.nan, 1.0), (math.inf,) * 3):
@@ -305,26 +246,6 @@ def test_the_mean_is_of_the_trainings_that_have_come_so_far() -> None:
     assert half_interval([1.0, 2.0, 3.0], folds=0) == pytest.approx(4.303 / 3**0.5)
     assert half_interval([1.0, 2.0, 3.0], folds=3) == pytest.approx(4.303 * (1 / 3 + 1 / 2) ** 0.5)
     assert half_interval([1.0], folds=3) is None
-
-
-def test_a_search_sees_one_config() -> None:
-    done = simulated(configs=2, validation={"folds": 3})
-    assert done.state.plan is not None
-    views = observe(done.state, done.state.plan).configs
-    assert [view.config for view in views] == ["c0000", "c0001"]
-    assert {view.status for view in views} <= {Status.FINISHED, Status.STOPPED}
-
-
-def test_a_search_expects_of_a_config_what_its_slowest_training_takes() -> None:
-    done = simulated(configs=3, validation={"folds": 3, "early_stop": False})
-    seconds = {"c0000.f0": 2.0, "c0000.f1": 4.0, "c0001.f0": 9.0}
-    known = {name: EpochSeconds(each, each + 1, each / 2) for name, each in seconds.items()}
-    state = replace(done.state, epoch_seconds=known, speed_factors={})
-    assert state.plan is not None
-    context, units = observe(state, state.plan), state.plan.trained + state.plan.evaluations / 2
-    assert state.plan.evaluations
-    names = ("c0000", "c0001", "c0002", "")
-    assert [context.rest_seconds(name) - 1 for name in names] == [5 * units, 9 * units, 5 * units, 5 * units]
 
 
 @pytest.mark.parametrize(

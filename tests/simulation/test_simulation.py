@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
-from statistics import mean
 from typing import Any
 
 import pytest
 
 from cerebro_elastic.core.history.machine import fold
-from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model import events as ev
 from cerebro_elastic.core.model.attempts import Visit
@@ -24,7 +23,6 @@ from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Phase, RecordHead, Strategy, Unit
 from cerebro_elastic.errors import RecipeError, ScheduleError
-from cerebro_elastic.runs.forecast.rest import _startup_seconds
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.simulation import (
     Fault,
@@ -113,35 +111,6 @@ def test_saves_behind_the_next_unit_cost_the_node_nothing() -> None:
     assert [v.hop_seconds for v in visits(slow)] == [1.0, 5.0, 5.0, 5.0], "one state at a time"
 
 
-@pytest.mark.parametrize(
-    "fault", ["kill node-0 at 12 for 5", "drain node-0 at 12 for 20", "crash node-0 at 12"]
-)
-def test_faults_while_a_state_is_saved(fault: str) -> None:
-    plan, times = replace(PLAN, min_nodes=1, partitions=2), Times(usual=10.0, hop=1.0, saving=4.0)
-    done = run(plan, times=times, faults=fault, nodes=NODES[:2])
-    assert (done.state.outcome, len(visits(done))) == ("finished", 24)
-
-
-def test_a_node_that_starts_late_begins_late() -> None:
-    done = run(times=Times(usual=10.0, startup={"node-1": 25.0}))
-    begins = sorted(v.started for v in visits(done) if v.node == "node-1")
-    assert begins[:2] == [25.0, 35.0]
-    assert measured(done.events, PLAN).startup == {
-        "node-0": 0.0,
-        "node-1": 25.0,
-        "node-2": 0.0,
-        "node-3": 0.0,
-    }
-
-
-def test_the_first_unit_of_a_node_that_comes_again_is_not_its_predecessors() -> None:
-    slow = Times(usual=10.0, startup={"node-1": 25.0})
-    done = run(replace(PLAN, min_nodes=1), times=slow, faults="kill node-1 at 5 for 3", nodes=NODES[:2])
-    assert measured(done.events, PLAN).startup == {"node-0": 0.0}
-    waits = [10.0, 0.0]  # of node-0 and of the second node-1, and not of the first one until 8.0
-    assert _startup_seconds(RunView(done.events)) == pytest.approx(mean(waits), abs=0.01)
-
-
 def test_the_table_of_times() -> None:
     times = Times(usual=7.0, configs={"c0001": 4.0}, nodes={"node-1": 1.2}, pairs={("c0001", "node-0"): 1.0})
     took = {(v.unit.config, v.node): v.seconds for v in visits(run(times=times))}
@@ -184,12 +153,6 @@ def test_a_dead_node_is_noticed_when_its_lease_ends_and_comes_back() -> None:
     assert min(v.started for v in visits(done) if v.unit.config == lost.config and v.started > 10.0) >= 23.0
 
 
-def test_a_node_that_comes_back_before_its_lease_ends_is_another_registration() -> None:
-    done = run(faults="kill node-1 at 15 for 2")
-    assert [type(event) for event in _about("node-1", done.events)] == [ev.NodeLeft, ev.NodeJoined]
-    assert min(v.started for v in visits(done) if v.node == "node-1" and v.started > 10.0) == 17.0
-
-
 def test_a_drained_node_finishes_its_unit() -> None:
     done = run(faults="drain node-1 at 15 for 30")
     ended = [v.started + v.seconds for v in visits(done) if v.node == "node-1"]
@@ -222,23 +185,6 @@ def test_a_node_with_time_enough_finishes_and_one_with_none_is_lost() -> None:
     lost = run(faults="drain node-1 at 13 within 0")
     assert [type(event) for event in lost.events].count(ev.UnitWithdrawn) == 1
     assert len(visits(lost)) == 48
-
-
-def test_a_leaving_node_trains_at_least_one_batch() -> None:
-    done = run(faults="drain node-1 at 10.01 within 2\ndrain node-2 at 19.95 within 0.3")
-    parts = [(v.node, v.batches) for v in visits(done) if not v.whole]
-    assert parts == [("node-1", 1)], "node-2 has but its last batch to do"
-
-
-def test_evaluations_and_gangs_are_drained_too() -> None:
-    plan = replace(PLAN, evaluations=2, strategies=(Strategy("ddp", ranks=2, nodes=2),), seed=1)
-    done = run(plan, faults="drain node-0 at 7 within 2 for 5\ndrain node-2 at 26.5 within 1.5 for 5")
-    assert done.state.outcome == "finished"
-    assert any(not v.whole and len(v.nodes) == 2 for v in visits(done))
-    alone = replace(PLAN, evaluations=4, partitions=1, epochs=1)
-    given_up = run(alone, faults="drain node-0 at 61 within 1", times=Times(usual=10.0))
-    assert any(isinstance(event, ev.UnitWithdrawn) for event in given_up.events)
-    assert given_up.state.outcome == "finished"
 
 
 def test_while_nobody_leads_units_end_and_none_begin() -> None:
@@ -291,27 +237,6 @@ def test_strategies_are_profiled_and_gangs_formed() -> None:
     assert {v.seconds for v in pairs} == {5.0}
 
 
-def test_a_gang_that_failed_is_tried_again_on_its_nodes_if_no_others_are_of_their_kind() -> None:
-    nodes = [Node(f"node-{i}", f"host-{i}", ranks=ranks) for i, ranks in enumerate([1, 2, 1])]
-    plan = replace(PLAN, strategies=(Strategy("ddp", 2, 2),), min_nodes=3)
-    done = run(plan, nodes=nodes, faults="crash node-0 at 3")
-    assert {e.attempt.nodes for e in done.events if isinstance(e, ev.UnitAssigned)} <= {
-        ("node-0", "node-2"),
-        ("node-2", "node-0"),
-    }
-    assert done.state.outcome == "finished"
-
-
-def test_where_configs_fill_the_nodes_gangs_are_not_even_profiled() -> None:
-    strategies = (Strategy(), Strategy("ddp", ranks=2, nodes=2))
-    eight = FixedSearch([{"lr": 0.1 * i} for i in range(8)])
-    done = run(replace(PLAN, strategies=strategies, epochs=1), eight)
-    tried = [e.profile.strategy for e in done.events if isinstance(e, ev.ProfileDone)]
-    assert tried.count(strategies[0]) == 8
-    half = [v for v in visits(done) if v.started < done.seconds / 2]
-    assert {v.strategy for v in half} == {strategies[0]}
-
-
 def test_evaluations_are_units() -> None:
     done = run(replace(PLAN, evaluations=2))
     evaluated = [v for v in visits(done) if v.unit.phase is Phase.EVALUATE]
@@ -326,20 +251,6 @@ def test_times_are_measured_as_they_were() -> None:
     assert found.nodes["node-2"] / found.nodes["node-1"] == pytest.approx(1.5)
     assert found.configs["c0003"] * found.nodes["node-1"] == pytest.approx(8.0)
     assert {c: round(s, 6) for c, s in found.validation.items() if s > 1e-6} == {"c0001": 2.0}
-
-
-def test_nodes_that_differ_by_chance_count_as_alike() -> None:
-    few = replace(PLAN, epochs=1)
-    chance = measured(run(few, times=Times(usual=10.0), spread=0.3).events, few)
-    assert [*chance.nodes.values()] == pytest.approx([1.0] * len(NODES), abs=0.05)
-    slow = measured(run(times=Times(usual=10.0, nodes={"node-1": 2.0}), spread=0.1).events, PLAN)
-    assert slow.nodes["node-1"] / slow.nodes["node-2"] == pytest.approx(2.0, rel=0.1)
-    assert set(chance.pairs) == set(), "one visit of a config on a node is chance as well"
-
-
-def test_evaluations_are_measured_as_they_were() -> None:
-    plan = replace(PLAN, evaluations=2)
-    assert measured(run(plan, times=Times(usual=10.0, evaluation=0.7)).events, plan).evaluation == 0.7
 
 
 def test_measured_times_forecast_the_same_run() -> None:
@@ -367,29 +278,6 @@ def beginning_late(events: Sequence[Event], at: int) -> list[Event]:
     """The record of a machine that has read the state after event ``at``, and then the rest."""
     state = reduce(fold, events[: at + 1], State())
     return [ev.StateRead(state.revision, state), *events[at + 1 :]]
-
-
-def test_a_record_may_begin_while_a_decision_is_under_way() -> None:
-    """The leader had decided, then a node joined, then the decision was written, piece by piece."""
-    plan = replace(PLAN, min_nodes=2, max_nodes=3)
-    done = list(run(plan, nodes=NODES[:2]).events)
-    begun = done[: next(n for n, event in enumerate(done) if isinstance(event, ev.HomesAssigned)) + 1]
-    decision = [event for event in begun if isinstance(event, ev.ConfigCreated | ev.HomesAssigned)]
-    before = [event for event in begun if event not in decision]
-    joined = ev.NodeJoined(0, NODES[2])
-    events = [replace(e, revision=number) for number, e in enumerate([*before, joined, *decision], 1)]
-    first, homes = len(before), len(events) - 1
-    assert redecide(events, LongestRemaining(), SIX).explanation is None, "the state of the decision is there"
-    for at in range(first, homes + 1):
-        late = beginning_late(events, at)
-        assert redecide(late, LongestRemaining(), SIX).explanation is None, at
-        again = redecide(late, LongestRemaining(), SIX)
-        assert again.matched == again.total == max(0, homes - at - 1), "the homes do not count"
-    # The next leader decides on what it has read.
-    led = beginning_late(events, first)
-    leads = [led[0], ev.LeaderChanged(0, "another"), *led[1:]]
-    leads = [replace(event, revision=led[0].revision + n) for n, event in enumerate(leads)]
-    assert "HomesAssigned" in str(redecide(leads, LongestRemaining(), SIX).explanation)
 
 
 @pytest.mark.parametrize("read", [0, -1])
@@ -485,5 +373,31 @@ def test_an_impossible_simulation_is_reported() -> None:
             simulate(PLAN, nodes, LongestRemaining(), SIX, Times(), toy)
     with pytest.raises(ScheduleError, match="more than 100000000 units"):
         simulate(replace(PLAN, epochs=10**9), NODES, LongestRemaining(), SIX, Times(), toy)
-    with pytest.raises(RecipeError, match=r"line 1 of the faults.*at is 1e\+30; it must be"):
-        read_faults(f"kill node-0 at 1{'0' * 30}", ["node-0"])
+
+
+@pytest.mark.parametrize(
+    ("faults", "message"),
+    [
+        (f"kill node-1 at 1{'0' * 30}", "at is 1e+30; it must be"),
+        ("kill node-7 at 3", "a node 'node-7' that the run does not have; did you mean 'node-1'?"),
+        (
+            "kill node-1 in 3",
+            "line 1 of the faults, 'kill node-1 in 3', is not like `kill NODE at 30 for 10`",
+        ),
+        (
+            "\nkil node-1 at 3",
+            "line 2 of the faults, 'kil node-1 at 3': nothing is called 'kil'; did you mean",
+        ),
+        ("slow node-1 at 3", "`slow`, and nothing else, says `by` how much"),
+        ("kill node-1 at 3 by 2", "`slow`, and nothing else, says `by` how much"),
+        ("crash node-1 at 3 for 2", "only kill, drain, slow last `for` some seconds"),
+        ("kill node-1 at 3 within 2", "only `drain` says `within` how many seconds"),
+        (f"kill node-1 at 1{'0' * 400}", "at is inf; it must be a finite number"),
+        (f"kill node-1 at 1 for 1{'0' * 30}", "seconds is 1e+30; it must be a finite number"),
+        ("slow node-1 at 1 by 0", "`slow`, and nothing else, says `by` how much, a number above 0"),
+        ("drain leader at 3", "the leader decides, and is no node: it can be killed, and nothing else"),
+    ],
+)
+def test_wrong_faults(faults: str, message: str) -> None:
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        read_faults(faults, ["node-0", "node-1"])

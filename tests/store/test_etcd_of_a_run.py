@@ -15,7 +15,7 @@ import pytest
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.history.keys import Keys
-from cerebro_elastic.errors import CerebroError, StoreError, StoreRefused
+from cerebro_elastic.errors import CerebroError, StoreRefused
 from cerebro_elastic.runs.start.prepare_run import check_store
 from cerebro_elastic.store.client.drivers import open_endpoints
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd, Listen
@@ -113,58 +113,3 @@ def test_a_server_without_the_key_is_not_believed(served: StoreSettings, tmp_pat
         pytest.raises(StoreRefused, match="certificate that the run's key did not make"),
     ):
         store.get("/x")
-
-
-@pytest.mark.parametrize(
-    ("listen", "reached"),
-    [("0.0.0.0", "127.0.0.1"), ("127.0.0.2", "127.0.0.2"), ("localhost", "localhost"), ("[::1]", "[::1]")],
-)
-def test_it_listens_at_the_given_address(tmp_path: Path, listen: str, reached: str) -> None:
-    try:
-        port = free_port("::1" if ":" in listen else "127.0.0.1")
-    except OSError:
-        pytest.skip("this machine has no IPv6")
-    with EmbeddedEtcd(tmp_path / "data", KEY, Listen(listen, port)):
-        settings = StoreSettings(endpoints=(f"{reached}:{port}",), run_key=KEY)
-        with closing(EtcdStore(settings)) as store:
-            put(store, "/x")
-
-
-@pytest.mark.parametrize(
-    ("listen", "message"),
-    [
-        ("192.0.2.1", r"port \d+ of 192.0.2.1 .*: it is no address of this machine"),
-        ("no-such-name.invalid", "on 'no-such-name.invalid', which is neither an address nor a known name"),
-        (
-            "127.0.0.1:2379",
-            "which is neither an address nor a known name .* the port is a separate option",
-        ),
-        ("a..b", "neither an address nor a known name"),
-    ],
-)
-def test_where_it_cannot_listen_it_says_why(tmp_path: Path, listen: str, message: str) -> None:
-    with pytest.raises(StoreError, match=message):
-        EmbeddedEtcd(tmp_path / "data", KEY, Listen(listen, free_port())).__enter__()
-
-
-def test_a_name_that_leads_to_this_machine_alone_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As Debian writes a machine's own name to /etc/hosts: others would wait in vain."""
-    real = socket.getaddrinfo
-    monkeypatch.setattr(socket, "getaddrinfo", lambda _, *rest, **more: real("127.0.1.1", *rest, **more))
-    with pytest.raises(
-        StoreError, match=r"'my-machine' leads to 127\.0\.1\.1, which no other machine reaches"
-    ):
-        EmbeddedEtcd(tmp_path / "data", KEY, Listen("my-machine", free_port())).__enter__()
-
-
-def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(
-            StoreError, match=f"port {port} .*in use.*stop what uses it, or give another port"
-        ):
-            EmbeddedEtcd(tmp_path / "data", KEY, Listen("127.0.0.1", port)).__enter__()

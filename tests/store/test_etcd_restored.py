@@ -76,13 +76,6 @@ def test_a_store_that_went_back_is_reported(server: EtcdCluster, backup: Path, c
             expect_put(store, again)
 
 
-def test_writes_before_the_backup_stay(server: EtcdCluster, backup: Path, connect: Connect) -> None:
-    """A watch that has seen nothing but what is in the backup goes on."""
-    with closing(connect(server.settings)) as store, store.watch("/", store.range("/").revision + 1) as watch:
-        restore(server, backup)
-        expect_put(store, watch)
-
-
 def test_revisions_that_were_bumped_are_compacted(
     server: EtcdCluster, backup: Path, connect: Connect
 ) -> None:

@@ -90,20 +90,3 @@ def test_a_missing_client_certificate_is_reported(
         pytest.raises(StoreError, match=r"TLS.*without a certificate"),
     ):
         store.get("/x")
-
-
-def test_tls_to_a_server_without_tls_is_reported(
-    connect: Connect, etcd: EmbeddedEtcd, proxy: MakeProxy, files: Files
-) -> None:
-    way = proxy(etcd.settings.endpoints[0])
-    settings = StoreSettings(endpoints=(way.endpoint,), ca=files.ca, patience=0.2)
-    with closing(connect(settings)) as store, pytest.raises(StoreError, match="TLS"):
-        store.get("/x")
-
-
-def test_a_plain_connection_to_a_server_with_tls_is_reported(
-    connect: Connect, etcd: EmbeddedEtcd, proxy: MakeProxy, files: Files
-) -> None:
-    settings = proxy(etcd.settings.endpoints[0], files.server).settings(patience=0.2)
-    with closing(connect(settings)) as store, pytest.raises(StoreError, match="without TLS"):
-        store.get("/x")

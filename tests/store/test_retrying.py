@@ -153,16 +153,6 @@ def test_a_transaction_without_an_answer_is_not_sent_again(log: Said) -> None:
     assert len(sent) == 1
 
 
-def test_a_lease_has_its_own_time(store: RetryingStore, away: Away, log: Said) -> None:
-    lease = store.grant(30)
-    away.tries = 1
-    with pytest.raises(StoreUnavailable):
-        store.keep(lease)
-    assert store.keep(lease) == 30
-    store.revoke(lease)
-    assert log.lines == []
-
-
 def test_a_watch_goes_on_where_it_stood(store: RetryingStore, away: Away) -> None:
     revisions = [store.txn([], [Put("k", b"%d" % i)]).revision for i in range(3)]
     with store.watch("k", revisions[0]) as watch:
@@ -187,10 +177,3 @@ def test_closing_wakes_waiting_callers(store: RetryingStore, away: Away, log: Sa
         store.close()
         with pytest.raises(StoreUnavailable):
             waiting.result(SOON)
-
-
-def test_closing_a_watch_wakes_its_reader(store: RetryingStore) -> None:
-    with store.watch("k", 1) as watch, ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(watch.next)
-        watch.close()
-        assert waiting.result(SOON) is None

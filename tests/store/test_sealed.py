@@ -17,7 +17,7 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.store.client.base import KeyValue, Put, Store
+from cerebro_elastic.store.client.base import Put, Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.sealed import unsigned
@@ -205,21 +205,3 @@ def test_signed_runs_and_keys_must_match(
     if ours is not None:
         with pytest.raises(RunError, match=pattern):
             ledger.spec()
-
-
-def test_a_run_that_does_not_exist_may_come() -> None:
-    for key in (KEY, None):
-        Ledger(MemoryStore(), RUN, key).check_signed(False)
-        assert Ledger(MemoryStore(), RUN, key).spec() is None
-
-
-def test_keys_whose_presence_suffices_are_not_signed(run: Opened) -> None:
-    keys = run.ledger.keys
-    for key in (keys.opening, keys.hosts + "h"):
-        run.ledger.store.txn([], [Put(key, b"{}")])
-        assert _raw(run, key) == b"{}"
-        item = run.ledger.store.get(key)
-        assert item is not None
-        assert item.value == b"{}"
-    elsewhere = KeyValue("/other", b"1", 1, 1)
-    assert not keys.has_value(elsewhere.key)

@@ -3,7 +3,6 @@ once."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerebro_elastic.core.model.codec import UnreadableValue
 from cerebro_elastic.errors import TxnUnknown
 from support.faults import (
     HOST_KINDS,
@@ -46,16 +44,6 @@ def test_a_plan_is_its_seeds(kinds: Mapping[Kind, tuple[float, ...]]) -> None:
     assert plan_from_json(plan_to_json(plan)) == plan
 
 
-def test_a_line_that_is_no_fault_is_refused() -> None:
-    with pytest.raises(UnreadableValue):
-        plan_from_json('{"what": "kill"}\n')
-
-
-def test_a_fault_that_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"no fault 'lose etcd'; there are: kill rank, kill rank \(in the"):
-        Fault(What.LOSE, Whom.ETCD, commit=1)
-
-
 PLAN = random_plan(7, 24, nodes=3, commits=100)
 
 
@@ -71,23 +59,6 @@ def test_shrunk_to_just_what_it_takes(needed: set[int]) -> None:
 
     assert shrink(PLAN, fails) == tuple(cause)
     assert len(asked) == len(set(asked))
-
-
-def test_a_plan_that_does_not_fail_cannot_be_shrunk() -> None:
-    with pytest.raises(ValueError, match="does not fail"):
-        shrink(PLAN, lambda _plan: False)
-
-
-def test_each_remaining_fault_is_needed_whatever_the_cause() -> None:
-    """Also where a failure is not a matter of a fixed set: any three faults of nodes."""
-    nodes = [fault for fault in PLAN if fault.of_node]
-
-    def fails(plan: FaultPlan) -> bool:
-        return sum(fault in nodes for fault in plan) >= 3
-
-    shrunk = shrink(random.Random(1).sample(PLAN, len(PLAN)), fails)
-    assert len(shrunk) == 3
-    assert not any(fails((*shrunk[:i], *shrunk[i + 1 :])) for i in range(3))
 
 
 @pytest.fixture
@@ -147,7 +118,3 @@ def test_a_flip_is_another_one_each_time(
         with inject.entered(attempt):
             reach(Point.IN_UNIT)
     assert [at for at, byte in enumerate(file.read_bytes()) if byte] == [981, 982]
-
-
-def test_without_a_storm_nothing_waits() -> None:
-    reach(Point.IN_UNIT)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support.hosts import Host, Hosts, beside_hosts, why_no_clock, why_no_loss, why_not
+from support.hosts import Host, Hosts, beside_hosts, why_no_loss, why_not
 from support.processes import is_running
 from support.waiting import SOON
 
@@ -85,44 +85,6 @@ def test_hosts_have_an_address_a_disk_and_processes_of_their_own(hosts: Hosts) -
     assert not reaches(near, server)
 
 
-def test_groups_of_ranks_listen_where_their_hosts_reach_each_other(hosts: Hosts) -> None:
-    """The names of these hosts resolve to nothing, as gloo would want it."""
-    script = "from cerebro_elastic.system.listening import interface_towards as towards; import sys; "
-    script += "print(towards(sys.argv[1], 1))"
-    for target in (hosts[0].address, hosts[1].address, hosts[0].address6, hosts[1].address6):
-        assert hosts[1].run([sys.executable, "-c", script, target]) == "eth0\n"
-    assert hosts[1].run([sys.executable, "-c", script, "127.0.0.1"]) == "lo\n"
-
-
-def test_a_rate_holds_both_ways(hosts: Hosts) -> None:
-    """A megabyte, of which the first quarter is let through at once, takes some 0.6 s at 10 Mbit/s; a loaded
-    machine may be late, and a rate that is wrong by a factor of 100 is not taken for that."""
-    one, other, _ = hosts
-    send = "import socket, sys; socket.create_connection((sys.argv[1], 5000)).sendall(bytes(1_000_000))"
-    take = SERVE.replace(
-        "server.accept()[0].close()", "exit(all(iter(server.accept()[0].makefile('rb').read1, b'')))"
-    )
-    one.set_rate("10mbit")
-    for sender, taker in ((one, other), (other, one)):
-        taking = taker.popen([sys.executable, "-c", take], stdout=subprocess.PIPE)
-        assert taking.stdout is not None
-        assert taking.stdout.readline() == b"listens\n"
-        began = time.monotonic()
-        sender.run([sys.executable, "-c", send, taker.address])
-        taking.communicate()
-        assert 0.5 < time.monotonic() - began < 30
-
-
-@pytest.mark.skipif(why_no_clock() is not None, reason=str(why_no_clock()))
-def test_a_clock_of_its_own_runs_at_the_usual_speed(hosts: Hosts) -> None:
-    look = "import time; t = time.monotonic(); time.sleep(0.2); print(time.time(), time.monotonic() - t)"
-    hosts[1].clock_ahead = -3600.0
-    for host, ahead in ((hosts[0], 0.0), (hosts[1], -3600.0)):
-        now, slept = map(float, host.run([sys.executable, "-c", look]).split())
-        assert abs(now - time.time() - ahead) < 30
-        assert 0.2 <= slept < 2
-
-
 ON_A_HOST = f"""
 import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from support.hosts import Hosts
@@ -177,16 +139,3 @@ def test_an_etcd_of_ours_serves_hosts_of_ipv6_whatever_proxy_the_network_has(hos
     assert leads.communicate()[0] == b"2\n"
     first.kill()
     serving.communicate()
-
-
-def test_nothing_of_them_is_left_after_an_error() -> None:
-    left: list[subprocess.Popen[bytes]] = []
-
-    def fail(host: Host) -> None:
-        left.append(host.popen(["sleep", "60"]))
-        raise ZeroDivisionError
-
-    hosts = Hosts(1)
-    with pytest.raises(ZeroDivisionError), hosts:
-        fail(hosts[0])
-    assert left[0].wait() != 0

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from cerebro_elastic.training.parallel.base import Parts, make_parallelism
 from cerebro_elastic.training.parallel.collectives import ranks
-from cerebro_elastic.training.parallel.data_parallel import taken
 from support.hops import packed
 
 _ROWS = 6
@@ -105,10 +104,3 @@ def trained(kind: str, name: str, options: Mapping[str, Any], steps: int) -> byt
         return packed({"state": parallelism.export(parts)[0], "made": output})
     finally:
         parallelism.close()
-
-
-def sent() -> bytes:
-    """What a rank gets of an image that only rank 0 has."""
-    image = torch.arange(48.0).reshape(1, 3, 4, 4).to(memory_format=torch.channels_last)
-    state = {"x": image} if ranks()[0] == 0 else None
-    return packed(taken(state, lambda _, full: full, torch.device("cpu")))

@@ -41,13 +41,6 @@ def left_alone() -> str:
         return str(broken)
 
 
-def split_up() -> None:
-    """To be done together: rank 1 leaves by an exception, and rank 0 wants a further group with it."""
-    if dist.get_rank() == 1:
-        raise ValueError("rank 1's own")
-    group.subgroup([0, 1])
-
-
 def end_in_a_collective(file: str) -> None:
     """To be done together: rank 0 ends with a model by DDP in a cycle, and a tensor that only the collective
     holds, to which rank 1 comes when rank 0 frees what is in cycles (``file``)."""

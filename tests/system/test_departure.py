@@ -6,25 +6,17 @@ import math
 import os
 import queue
 import signal
-import socket
-import threading
 from collections.abc import Iterator
-from contextlib import closing, suppress
-from dataclasses import replace
+from contextlib import suppress
 
 import pytest
 
 from cerebro_elastic.cli.options import stopped_as_by_ctrl_c
-from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.errors import StoreUnavailable
-from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lease import LeaseKeeper
 from cerebro_elastic.store.client.retrying import RetryingStore
 from cerebro_elastic.system.departure import interrupts_at_rest, leave_within, seconds_to_leave, stay
 from cerebro_elastic.system.logs import EventLog
 from support.memory_store import MemoryStore
-
-NOBODY = StoreSettings(endpoints=("127.0.0.1:1",), patience=3600.0)
 
 
 @pytest.fixture(autouse=True)
@@ -112,49 +104,6 @@ def test_a_signal_that_finds_no_rest_has_its_effect_after_the_grace() -> None:
     with pytest.raises(KeyboardInterrupt):
         take_part()
     assert 0 > seconds_to_leave() > -30
-
-
-@pytest.mark.usefixtures("sigterm_raises")
-def test_an_error_that_follows_a_signal_gives_way_to_it() -> None:
-
-    def take_part(number: int) -> None:
-        with interrupts_at_rest(30.0):
-            os.kill(os.getpid(), number)
-            raise StoreUnavailable("not waited for any longer")
-
-    with pytest.raises(KeyboardInterrupt):
-        take_part(signal.SIGTERM)
-    with pytest.raises(StoreUnavailable):
-        take_part(0)
-
-
-@pytest.mark.timeout(60)
-def test_a_name_server_that_does_not_answer_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``getaddrinfo`` takes tens of seconds then, and no signal interrupts it."""
-    answers = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answers.wait())
-    leave_within(0.0)
-    try:
-        with (
-            closing(EtcdStore(replace(NOBODY, endpoints=("name:1",)))) as store,
-            pytest.raises(StoreUnavailable, match=r"the name in name:1 .* \(no name server answers"),
-        ):
-            store.get("key")
-    finally:
-        answers.set()
-
-
-def test_an_hour_of_patience_ends_with_the_deadline() -> None:
-    """Both that of etcd's client and that of ranks."""
-    request = threading.Timer(0.3, leave_within, [0.0])
-    with closing(EtcdStore(NOBODY)) as store:
-        request.start()  # while a call waits
-        with pytest.raises(StoreUnavailable, match=r"did not answer for 0\.3 s"):
-            store.get("key")
-        request.join()
-        patient = RetryingStore(store, 3600.0, EventLog())
-        with pytest.raises(StoreUnavailable, match="what was committed is safe"):
-            patient.get("key")
 
 
 def test_a_store_that_answers_is_used_until_the_end() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import prune
 from torch.optim.lr_scheduler import ChainedScheduler, ConstantLR
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
@@ -23,10 +23,6 @@ class Buffered(nn.Module):
         super().__init__()
         self.register_buffer("kept", torch.zeros(1))
         self.register_buffer("hidden", torch.zeros(1), persistent=False)
-
-
-class OwnTensor(Tensor):
-    """Parameters of a tensor's subclass are marked as such."""
 
 
 def optimizer() -> torch.optim.Optimizer:

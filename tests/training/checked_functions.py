@@ -90,12 +90,6 @@ COUNT, SCALE = [0], 1.0
 RANDOM = np.random.default_rng(4)
 
 
-def setting_fn(lr: float) -> Any:
-    global SCALE
-    SCALE = 20 * lr
-    return model_fn(lr)
-
-
 def noisy(batch: Any, training: bool) -> Any:
     x, y = batch
     return x + training * (torch.randn_like(x) + RANDOM.normal()), y

@@ -96,11 +96,3 @@ def test_batches_are_compared_with_those_of_a_loader_of_ones_own(
     [found], _ = clean_process.alone(0, checked, section(), tmp_path, [0.1], loader)
     assert found.outcome is outcome, found.story
     assert story in found.story
-
-
-def test_a_setting_of_the_file_that_model_fn_changes_is_refused(clean_process: Ranks, tmp_path: Path) -> None:
-    loader = {"transform": checked_functions.scaled, "workers": 1}
-    task = section(model_fn=f"{ME}:setting_fn")
-    [found], _ = clean_process.alone(0, checked, task, tmp_path, [0.1], loader)
-    assert found.outcome.bad
-    assert f"{ME}.SCALE changed" in found.story

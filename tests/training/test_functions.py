@@ -393,20 +393,6 @@ def test_evaluate_changes_nothing_and_repeats(root: Path) -> None:
     assert_same(first.state, before)
 
 
-def test_a_task_without_a_measure_evaluates_nothing(root: Path) -> None:
-    silent = task(root, model_fn="users_net:sgd", train_fn="users_net:train", loss=None)
-    assert not silent.evaluates
-    assert set(run(silent, lr=0.1)[-1].metrics) == {"train_loss"}
-    with pytest.raises(TaskError, match="needs `loss` or `eval_fn`"):
-        silent.evaluate(job({}, 0, (), 0, lr=0.1))
-
-
-def test_a_unit_leaves_the_generators_as_found(root: Path) -> None:
-    before = rng.capture()
-    task(root, model_fn="users_net:sgd").train(job(None, 0, (), 0, lr=0.1))
-    assert_same(rng.capture(), before)
-
-
 @pytest.mark.parametrize(
     ("section", "hparams", "words"),
     [
@@ -464,18 +450,6 @@ def test_functions_that_return_something_else(section: dict[str, Any], words: st
     with pytest.raises(TaskError) as caught:
         task(root, **section).train(job(None, 0, (), 0))
     assert words in str(caught.value)
-
-
-def test_the_ready_made_step_needs_pairs(root: Path) -> None:
-    lone = replace(job(None, 0, (), 0, lr=0.1), loader=LoaderSettings(BATCH, layout="dict"))
-    with pytest.raises(TaskError, match=r"needs batches \(x, y\), it got a dict: give an input_fn"):
-        task(root, model_fn="users_net:sgd").train(lone)
-
-
-def test_a_plateau_without_validation_is_refused(root: Path) -> None:
-    blind = replace(job(None, 0, (1, 2), 0, lr=0.1), validation=())
-    with pytest.raises(TaskError, match="ReduceLROnPlateau watches val_loss"):
-        task(root, model_fn="users_net:plateau").train(blind)
 
 
 @pytest.mark.parametrize(

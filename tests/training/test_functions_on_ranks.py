@@ -9,7 +9,7 @@ import torch
 from units_on_ranks import units
 
 from cerebro_elastic.core.model.units import Strategy
-from cerebro_elastic.training.parallel.rank_pool import RankFailed, Ranks
+from cerebro_elastic.training.parallel.rank_pool import Ranks
 from support.hops import unpacked
 from support.same import assert_same
 
@@ -65,13 +65,3 @@ def test_a_config_trains_as_if_no_other_had_been_on_its_ranks(ranks: Ranks, stra
     again, *_ = together(ranks, "ready-made", strategy, {"lr": 0.1})
     assert_same(again["state"], first["state"])
     assert again["results"] == first["results"] != other["results"]
-
-
-def test_values_that_are_not_finite_are_known_on_the_leading_rank(ranks: Ranks) -> None:
-    results = together(ranks, "ready-made", DDP, {"noise": float("nan")})[0]["results"]
-    assert results[-1][2] == "the metric train_loss is nan"
-
-
-def test_a_train_fn_is_refused_with_deepspeed(ranks: Ranks) -> None:
-    with pytest.raises(RankFailed, match="a train_fn does its own steps, and deepspeed needs others"):
-        together(ranks, "own", ZERO, {})

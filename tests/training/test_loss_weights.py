@@ -78,20 +78,6 @@ def test_both_multiply() -> None:
     assert actual == pytest.approx(((each * losses).sum() / each.sum()).item())
 
 
-@pytest.mark.parametrize(
-    ("weights", "batch", "message"),
-    [
-        (LossWeights((1.0, 2.0)), (OUTPUT, LABELS), "a label is 2, and class_weights has 2 weights"),
-        (LossWeights(CLASSES, True), (OUTPUT, LABELS), r"needs batches \(x, y, w\)"),
-        (LossWeights(CLASSES), (OUTPUT, LABELS, LABELS), r"needs batches \(x, y\), it got 3 of them"),
-        (LossWeights(CLASSES), (OUTPUT, torch.ones(4, 3)), r"of shape \[4, 3\]: the loss gives \[4\]"),
-    ],
-)
-def test_batches_that_cannot_be_weighed(weights: LossWeights, batch: Any, message: str) -> None:
-    with pytest.raises(TaskError, match=message):
-        loss_of(functional.cross_entropy, weights, OUTPUT, *batch)
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     (tmp_path / "weighed_net.py").write_text(MODULE)

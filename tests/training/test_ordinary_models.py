@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from torch import nn
 
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.data.reading.batches import batches
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition, sample_order
-from cerebro_elastic.errors import CheckpointError, TaskError
+from cerebro_elastic.errors import TaskError
 from cerebro_elastic.hop.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.hop.generators import rng
 from cerebro_elastic.recipes import TorchSection
@@ -205,14 +204,6 @@ def test_only_hidden_buffers_that_training_writes_to_are_carried(root: Path) -> 
 def test_a_hook_or_a_layer_that_comes_is_refused_by_name(root: Path, train_fn: str, message: str) -> None:
     with pytest.raises(TaskError, match=message):
         units(root, "plain", train_fn)
-
-
-def test_a_model_that_was_built_otherwise_is_refused(root: Path) -> None:
-    state = hop(units(root, "plain")[0])
-    section = TorchSection(model_fn="users_ordinary:plain", loss="cross_entropy")
-    other = {**state, "model": {"0.weight": torch.zeros(5, 5), "0.bias": torch.zeros(5)}}
-    with pytest.raises(CheckpointError, match=r"the checkpoint does not fit Sequential: .*size mismatch"):
-        FunctionTask(section, root).train(job(0, 1, other))
 
 
 def _dense(tensors: Any) -> dict[str, Any]:

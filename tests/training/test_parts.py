@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from cerebro_elastic.core.model.units import Phase, Unit
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.hop import checkpoint
@@ -171,15 +171,6 @@ def test_functions_may_depend_on_whether_rows_are_for_training() -> None:
     assert plain.of_phase(training=True, epoch=0) == plain
 
 
-def test_a_part_reports_the_metrics_of_whole_units_only() -> None:
-    name = "a scheduler that watches the validation"
-    (_, first, _), (second, _, _) = in_one_go(name)[:2]
-    part = TASKS[name]().train(replace(second, stop=lambda _: True))
-    assert (part.whole, part.batches, part.samples) == (False, 1, BATCH), "an attempt always gets on"
-    assert part.metrics == first.metrics
-    assert not part.log
-
-
 def test_stop_is_called_before_each_further_batch_and_beat_for_every_batch() -> None:
     asked: list[int] = []
     beats: list[None] = []
@@ -203,17 +194,6 @@ def test_a_pass_of_the_users_is_given_up(train_fn: Any) -> None:
         own.train(job(0, 0, None, stop=lambda done: done == 2))
     assert stopped.value.batches == 2
     assert own.train(job(0, 0, None)).whole
-
-
-def test_an_evaluation_is_given_up() -> None:
-    ready = TASKS["a scheduler that watches the validation"]()
-    assert ready.splits
-    state = in_one_go("a scheduler that watches the validation")[2][1].state
-    evaluation = job(0, 0, state, stop=lambda done: done == 2)
-    evaluation = replace(evaluation, unit=Unit("c0", 0, 2, Phase.EVALUATE))
-    with pytest.raises(Stopped):
-        ready.evaluate(evaluation)
-    assert ready.evaluate(replace(evaluation, stop=lambda done: done == 9)).whole
 
 
 @pytest.mark.parametrize("stops", [(), (3,)])

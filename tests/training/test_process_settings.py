@@ -127,15 +127,6 @@ def test_what_a_model_sets_is_undone_and_what_training_sets_is_refused(name: str
     assert read() != before or name == "torch.set_default_device"
 
 
-def test_a_library_may_add_a_variable() -> None:
-    """As torch.compile does for the place of its cache."""
-    with process_settings.borrowed():
-        settings = process_settings.AsSetUp()
-        os.environ["PLANTED"] = "1"
-        settings.check()
-    assert "PLANTED" not in os.environ
-
-
 def test_torch_stays_whole_if_a_unit_is_the_first_to_import_it() -> None:
     """As units of numpy's arrays do whose batches workers make. ``torch.ops`` names a file that is none."""
     program = (

@@ -14,7 +14,7 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import Compacted, StoreUnavailable
-from cerebro_elastic.store.client.base import Delete, KeyValue, Put, Snapshot
+from cerebro_elastic.store.client.base import Delete, KeyValue, Put
 from cerebro_elastic.store.ledger.foreign import ForeignValue
 from cerebro_elastic.system.clock import SystemClock
 from cerebro_elastic.system.run_key import RunKey
@@ -129,13 +129,6 @@ def test_a_leaving_node_gives_up_its_queued_unit(run: Run, leaving: Leaving) -> 
         assert node.drain is not None, "the history says why"
 
 
-def test_a_node_whose_name_begins_alike_is_another(run: Run, assignment_watcher: AssignmentWatcher) -> None:
-    attempt = run.assign("n1")
-    run.fail(attempt)
-    mine = run.assign("n")
-    assert assignment_watcher.next() == mine
-
-
 def test_an_event_read_twice_after_a_compaction_is_returned_once() -> None:
     class Forgetful(MemoryStore):
         """Its first watches of assignments show a change, and then say that it is compacted."""
@@ -164,21 +157,6 @@ def test_an_event_read_twice_after_a_compaction_is_returned_once() -> None:
     assert run.store.ends == 0  # type: ignore[attr-defined]
 
 
-def test_an_unreachable_store_raises() -> None:
-    class Away(MemoryStore):
-        away = False
-
-        def range(self, prefix: str) -> Snapshot:
-            if self.away:
-                raise StoreUnavailable("away for 10 s")
-            return super().range(prefix)
-
-    run = Run(store := Away())
-    store.away = True
-    with inbox_of(run) as assignment_watcher, pytest.raises(StoreUnavailable, match="away for 10 s"):
-        assignment_watcher.next()
-
-
 def test_foreign_values_are_reported_and_skipped(leaving: Leaving) -> None:
     """An assignment, a registration and an outcome; the leader puts them right."""
     run, reported = Run(), list[ForeignValue]()
@@ -198,12 +176,6 @@ def test_foreign_values_are_reported_and_skipped(leaving: Leaving) -> None:
         name for name in (keys.assign("n"), keys.outcome, keys.node("n")) for e in reported if name in str(e)
     }
     assert any("version 99" in str(error) for error in reported)
-
-
-def test_a_foreign_value_raises_by_default(run: Run, assignment_watcher: AssignmentWatcher) -> None:
-    run.store.txn([], [Put(run.ledger.keys.assign("n"), b'{"v":99,"kind":"Attempt"}')])
-    with pytest.raises(ForeignValue, match="version 99"):
-        assignment_watcher.next()
 
 
 def test_a_node_drained_by_hand_starts_leaving_and_has_no_next_unit(

@@ -50,22 +50,6 @@ def test_a_unit_is_committed_with_a_readable_checkpoint_and_its_log(scene: Scene
     assert scene.ledger.assignment("n") is None
 
 
-def test_a_unit_reports_how_long_it_waited_for_its_partition(
-    scene: Scene, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    while scene.config.status is Status.LIVE:
-        scene.perform()
-    visits = scene.ledger.visits()
-    assert [v.unit.partition for v in visits if v.fetch_seconds] == [0, 1], "each once"
-    logged = [r.__dict__["fields"] for r in caplog.records if r.getMessage() == "committed"]
-    assert [fields.get("fetch_seconds") for fields in logged][:3] == [
-        visits[0].fetch_seconds,
-        visits[1].fetch_seconds,
-        None,
-    ]
-
-
 def test_a_run_on_half_the_disk_that_its_data_need(make_scene: Callable[..., Scene]) -> None:
     """Each unit has to fetch its partition again, and the controller knows."""
     whole = make_scene("whole", data="memory://whole")
@@ -165,14 +149,6 @@ def test_the_history_says_that_a_node_leaves_before_what_it_left_undone(scene: S
     assert not isinstance(undone, UnitCommitted) or not undone.visit.whole
 
 
-def test_an_attempt_of_yesterday_is_not_begun(scene: Scene) -> None:
-    attempt = scene.assign()
-    scene.register()
-    scene.attempts.perform(attempt)
-    assert scene.ledger.visits() == []
-    assert not scene.checkpoints.exists()
-
-
 def test_the_unit_of_another_node_of_the_same_name_is_left_to_it(scene: Scene) -> None:
     """Two nodes of one name see each other's assignments."""
     scene.store.revoke(scene.lease)
@@ -181,14 +157,6 @@ def test_the_unit_of_another_node_of_the_same_name_is_left_to_it(scene: Scene) -
     scene.attempts.perform(attempt)
     assert scene.ledger.visits() == []
     assert scene.ledger.assignment("n") == attempt
-
-
-@pytest.mark.parametrize("reads", [False, True])
-def test_the_node_is_read_only_if_the_attempt_is_of_another_registration(scene: Scene, reads: bool) -> None:
-    attempt, own = scene.assign(), scene.node
-    others = replace(own, boot="another's", registration=own.registration - reads)
-    scene.attempts.perform(attempt, others)
-    assert bool(scene.config.visited) is reads
 
 
 def test_an_attempt_that_is_done_is_not_done_again(scene: Scene) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 import pytest
 
 from cerebro_elastic.core.history.estimates import fits
-from cerebro_elastic.errors import RunError
 from cerebro_elastic.worker.leaving import Leaving, grace_of
 from support.clocks import HandClock
 
@@ -32,12 +31,6 @@ from support.clocks import HandClock
 )
 def test_the_grace_of_a_signal(env: Mapping[str, str], grace: float) -> None:
     assert grace_of(env, wall=1000.0) == grace
-
-
-@pytest.mark.parametrize("value", ["soon", "-1", "nan", "inf"])
-def test_a_grace_that_is_no_number_of_seconds(value: str) -> None:
-    with pytest.raises(RunError, match=f"CEREBRO_GRACE is '{value}': give a number of seconds"):
-        grace_of({"CEREBRO_GRACE": value}, wall=0.0)
 
 
 @pytest.mark.parametrize(
@@ -104,15 +97,6 @@ def test_a_unit_that_becomes_slower_stops_in_time_for_its_save() -> None:
         if stop(done):
             break
     assert leaving.left > 1.0, "the save still fits"
-
-
-def test_batches_that_were_skipped_took_no_time() -> None:
-    clock = HandClock()
-    leaving = Leaving(clock)
-    stop = leaving.stop(total=100, skip=90, save=lambda: 0.0)
-    clock.sleep(5.0)
-    leaving.ask(9.0)
-    assert stop(91), "nine batches of five seconds do not fit"
 
 
 def test_the_earliest_deadline_counts() -> None:

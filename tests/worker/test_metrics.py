@@ -17,7 +17,6 @@ from scene import Scene
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.data.reading.cache import PartitionCache
-from cerebro_elastic.errors import RunError
 from cerebro_elastic.reporting.tables import resources_text
 from cerebro_elastic.system import devices
 from cerebro_elastic.system.logs import EventLog
@@ -154,20 +153,3 @@ def test_nodes_of_one_host_take_the_next_port(tmp_path: Path, caplog: pytest.Log
         ports = [r.__dict__["fields"]["port"] for r in caplog.records if r.message == "metrics"]
         assert len(set(ports)) == 2
         assert all(scraped(port) for port in ports)
-
-
-@pytest.mark.parametrize("env", [{}, {VARIABLE: "9100", "LOCAL_RANK": "1"}])
-def test_without_a_port_nothing_is_exposed_or_logged(
-    env: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with exposed(env, LABELS, PartitionCache(tmp_path), NodeMetrics(HandClock()), EventLog()):
-        assert not caplog.records
-
-
-@pytest.mark.parametrize("port", ["http", "0", "70000"])
-def test_an_invalid_port_is_reported(port: str, tmp_path: Path) -> None:
-    with (
-        pytest.raises(RunError, match=f"{VARIABLE} is '{port}'"),
-        exposed({VARIABLE: port}, LABELS, PartitionCache(tmp_path), NodeMetrics(HandClock()), EventLog()),
-    ):
-        pass

@@ -163,17 +163,6 @@ def test_a_rank_whose_memory_has_grown_starts_anew_and_nobody_notices(play: Play
     assert len(stage.said("one", "restarting: memory has grown")) == 2
 
 
-def test_a_config_that_changes_what_all_share_fails_alone(play: Play) -> None:
-    ready = len(play.stage.said("one", "ready"))
-    play.stage.create("spoils", deed="spoil")
-    play.stage.done(play.stage.assign("spoils", ["one"], Strategy()))
-    wait_for(lambda: len(play.stage.said("one", "ready")) == ready + 1, "a fresh process")
-    (failure,) = play.stage.config("spoils").failures
-    assert ".seen changed in training" in failure.story
-    play.stage.create("innocent")
-    play.unit("innocent", ["one"], Strategy())
-
-
 def test_a_rank_killed_inside_a_gang_ends_the_attempt_and_no_other_process(play: Play) -> None:
     before, (victim,) = ranks_of(play.pair.pid), ranks_of(play.one.pid)
     ready = len(play.stage.said("one", "ready"))

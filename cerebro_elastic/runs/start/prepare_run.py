@@ -29,6 +29,7 @@ from cerebro_elastic.runs.owner import claimed, refuse_others
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.results.result import has_ended, is_made
 from cerebro_elastic.runs.start.preflight import PreflightResult, preflight
+from cerebro_elastic.runs.start.reuse import take_over
 from cerebro_elastic.runs.start.warm_start import resolve_warm_start
 from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.runs.versions import other_code
@@ -175,10 +176,11 @@ def new_spec(
     recipe: Recipe,
     watcher: Watcher,
     preflight: Preflight = preflight,
-    with_reusable: Callable[[Spec, Recipe], Spec] = lambda spec, _: spec,
+    *,
+    reuse: bool = False,
 ) -> Spec:
-    """Check everything that can be checked, prepare the data, look for what earlier runs have made, and write
-    the spec's copy, which makes the folder one of a run."""
+    """Check everything that can be checked, prepare the data, take over what earlier runs have made if the
+    run is to ``reuse`` it, and write the spec's copy, which makes the folder one of a run."""
     url, source = recipe.data.url, recipe.data.source or recipe.data.dataset or recipe.data.datamodule
     code = "the recipe, the module and the data" if source is None else "the recipe and the module"
     more = "" if source is None else f", preparing the data of {redacted(source)}"
@@ -210,7 +212,7 @@ def new_spec(
         differing=checked.differing,
     )
     with claimed(spec.storage, folder) if recipe.checkpoints is not None else nullcontext():
-        spec = with_reusable(spec, recipe)
+        spec = take_over(spec, recipe, folder, watcher.say) if reuse else spec
         write_spec(folder, spec)
     return spec
 

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from cerebro_elastic import prepare
-from cerebro_elastic.cli.prepare import progress_text
 from cerebro_elastic.data.manifest import SPLITS, Manifest, Split, read_manifest
 from cerebro_elastic.data.preparing import from_rows as module
 from cerebro_elastic.data.preparing.from_rows import RowProgress
@@ -304,11 +303,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         {"valid": 0},
         r"makes x <i8\[1, \d\] of row \d+, and x <i8\[1, \d\] of row \d+.*first axis only",
     ),
-    "text": ("words", {}, r"column 'x' of row .* as the row function makes it has text: .*text\.encode\(\)"),
     "empty": ("empty", {}, "empty sequences of all rows for column 'x'"),
-    "no mapping": ("number", {}, "TypeError: 'int' object is not iterable"),
-    "split": ("square", {"valid": 0.999}, "valid takes the last of 60 rows"),
-    "partitions": ("square", {"partitions": 99}, "42 training rows for 99 partitions"),
 }
 
 
@@ -331,14 +326,6 @@ def test_objects_are_fetched_by_their_urls(root: Path) -> None:
     (root / "rows.csv").write_text("url\n" + "".join(f"file://{root}/{n}.npy\n" for n in range(4)))
     manifest = make(root, "fetched", partitions=2, valid=0)
     assert sorted(read(root / "out", manifest, "train")["x"][:, 0]) == [0, 1, 2, 3]
-
-
-def test_progress_in_words() -> None:
-    assert progress_text(RowProgress(5000, 1200, 240, 3), 4.0) == (
-        "1200 of 5000 rows, 3 bad, 240 rows/s, about 0:16 to go"
-    )
-    assert progress_text(RowProgress(10, 4, 4), 1.0) == "4 of 10 rows"
-    assert progress_text(RowProgress(10, 10), 1.0) == "10 of 10 rows, 10 rows/s"
 
 
 def children(pid: int) -> list[int]:

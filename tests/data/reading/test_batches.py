@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +16,9 @@ from cerebro_elastic.data.reading.batches import batch_count, batches
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
 from cerebro_elastic.data.reading.partition import Partition, sample_order
 from cerebro_elastic.data.reading.row_sums import row_sums
-from cerebro_elastic.data.reading.worker_processes import _Packed, end_idle
+from cerebro_elastic.data.reading.worker_processes import end_idle
 from cerebro_elastic.errors import (
-    CerebroError,
     DamagedData,
-    DiskFull,
-    RecipeError,
-    StorageError,
     TaskError,
 )
 
@@ -214,57 +208,9 @@ def test_a_batch_that_cannot_be_sent_is_an_error_not_a_wait(partition: Partition
         list(batches(partition, np.arange(2), LoaderSettings(2, transform=not_sent, workers=1)))
 
 
-@dataclass
-class Unshared:
-    """A batch for whose tensors the system has no room."""
-
-    error: Exception
-
-    def __reduce__(self) -> Any:
-        raise self.error
-
-
-@pytest.mark.parametrize(
-    ("batch", "error", "message"),
-    [
-        (
-            Unshared(
-                RuntimeError(
-                    "unable to allocate shared memory(shm) for file </torch_1_2_0>: No space left on device"
-                )
-            ),
-            DiskFull,
-            r"No space left.*give /dev/shm more space.*or workers: 0",
-        ),
-        (Unshared(OSError(24, "Too many open files")), StorageError, r"Too many.*raise the limit"),
-        (
-            Unshared(OSError("AF_UNIX path too long")),
-            StorageError,
-            r"folder /.*set TMPDIR to one with a shorter",
-        ),
-        (torch.zeros(1, requires_grad=True) * 2, TaskError, r"non-leaf tensor.*workers: 0"),
-    ],
-)
-def test_a_lack_of_shared_memory_is_explained(batch: Any, error: type[CerebroError], message: str) -> None:
-    with pytest.raises(error, match=message):
-        _Packed.of(batch)
-
-
 def test_collate_makes_the_batch_and_transform_maps_it(partition: Partition) -> None:
     settings = LoaderSettings(ROWS, collate=lambda rows: (rows[3][1], torch.ones(1)), transform=double)
     assert [batch[0].item() for batch in batches(partition, np.arange(ROWS), settings)] == [6.0]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"batch_size": 0}, "batch_size is 0: it must be at least 1"),
-        ({"batch_size": 1, "workers": 1, "transform": lambda b: b}, "transform cannot be sent.*top level"),
-    ],
-)
-def test_settings_check_themselves(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        LoaderSettings(**settings)
 
 
 def test_small_batches_are_made_together_but_transformed_when_they_are_taken(partition: Partition) -> None:
@@ -307,9 +253,3 @@ def test_large_batches_are_made_one_by_one() -> None:
     with pytest.raises(DamagedData, match=r"1 row of a batch \(3\)"):
         made.extend(batches(large, np.arange(4), LoaderSettings(1)))
     assert len(made) == 3
-
-
-def test_a_file_that_has_become_shorter_is_not_read(partition: Partition) -> None:
-    os.truncate(partition.columns["x"].filename, 300)  # type: ignore[attr-defined]
-    with pytest.raises(DamagedData, match=r"x\.npy of column 'x' has 300 bytes, and had at least 392"):
-        next(batches(partition, np.arange(ROWS), LoaderSettings(batch_size=4)))

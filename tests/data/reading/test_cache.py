@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -14,20 +13,18 @@ import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import fsspec
 import numpy as np
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
 
 from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.data.reading import cached_column as column_module
 from cerebro_elastic.data.reading.cache import PartitionCache
-from cerebro_elastic.errors import DamagedData, DataError, DiskFull, StorageError
+from cerebro_elastic.errors import DamagedData, DataError, StorageError
 from cerebro_elastic.system import cache_space
 from cerebro_elastic.system.files import place as place_module
-from cerebro_elastic.system.files.operations import _this_machine
 from support.prepared import prepare
 from support.proxy import Bad, BadProxy
 
@@ -154,44 +151,6 @@ def test_a_damaged_file_is_refused_and_never_enters_the_cache(dataset: Any, tmp_
     assert list((tmp_path / "cache").rglob("*.tmp")) == []
 
 
-class FlakyFileSystem(MemoryFileSystem):
-    """Serves each column file cut short the first time."""
-
-    protocol = "flaky"
-    served: ClassVar[set[str]] = set()
-
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
-        data: bytes = super().cat_file(path, start, end, **options)
-        if path.endswith(".npy") and path not in self.served:
-            self.served.add(path)
-            return data[:-1]
-        return data
-
-
-def test_a_single_bad_read_does_no_harm(tmp_path: Path) -> None:
-    fsspec.register_implementation("flaky", FlakyFileSystem, clobber=True)
-    FlakyFileSystem.served.clear()
-    manifest = prepare(columns, "flaky://data", partitions=1, seed=0)
-    part = PartitionCache(tmp_path / "cache").fetch("flaky://data", manifest, "train", 0)
-    assert sorted(part.columns["y"]) == list(range(20))
-    assert len(FlakyFileSystem.served) == 2
-    fsspec.filesystem("memory").store.clear()
-
-
-def test_remains_of_a_killed_process_are_removed_and_the_next_fetch_works(
-    dataset: Any, tmp_path: Path
-) -> None:
-    url, manifest = dataset
-    folder = tmp_path / "cache" / manifest.digest / "train-00000"
-    folder.mkdir(parents=True)
-    (folder / f"000.npy.{_this_machine()}-dead.tmp").write_bytes(b"half a fi")
-    (folder / "001.npy").write_bytes(b"a file of the wrong size")
-    cache = PartitionCache(tmp_path / "cache")
-    assert cache.cached(manifest) == ()
-    assert cache.fetch(url, manifest, "train", 0).rows == manifest.rows[0]
-    assert list(folder.glob("*.tmp")) == []
-
-
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -233,15 +192,6 @@ from cerebro_elastic.data.manifest import read_manifest
 url, root = sys.argv[1:]
 print(int(PartitionCache(Path(root)).fetch(url, read_manifest(url), "train", 0).columns["y"].sum()))
 """
-
-
-def test_processes_may_fetch_the_same_partition_at_once(tmp_path: Path) -> None:
-    url, root = str(tmp_path / "data"), str(tmp_path / "cache")
-    manifest = prepare(columns, url, partitions=1, seed=0)
-    command = [sys.executable, "-c", FETCH, url, root]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [process.communicate()[0].strip() for process in running] == ["190"] * 3
-    assert PartitionCache(Path(root)).cached(manifest) == (0,)
 
 
 def test_a_long_fetch_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,14 +251,6 @@ def bucket(s3: BadProxy) -> tuple[str, Manifest, BadProxy]:
 def fetched(proxy: BadProxy) -> list[str]:
     """The files that were read whole, in one request each: they are small."""
     return sorted(r.path for r in proxy.requests if r.method == "GET" and r.path.endswith(".npy"))
-
-
-def test_of_a_dataset_on_s3_each_partition_is_served_once(s3: BadProxy, tmp_path: Path) -> None:
-    manifest = prepare(columns, "s3://bucket/data", partitions=2, seed=0)
-    for _ in range(2):  # processes of one machine, one after the other
-        PartitionCache(tmp_path).fetch("s3://bucket/data", manifest, "train", 1)
-    expected = {f"/bucket/data/{file.path}": file.bytes for file in manifest.train[1].files}
-    assert {path: size for path, size in s3.served.items() if "/train/" in path} == expected
 
 
 def test_processes_that_share_a_cache_fetch_a_partition_once(bucket: Any, tmp_path: Path) -> None:
@@ -407,18 +349,6 @@ def test_partitions_exchanged_in_the_cache_with_their_sums_are_fetched_again(
             other.write_bytes(mine)
     for index in (0, 1):
         assert list(cache.fetch(url, manifest, "train", index).columns["y"]) == list(rows[index])
-
-
-def test_a_full_cache_disk_is_reported_as_such(
-    dataset: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> Any:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    url, manifest = dataset
-    monkeypatch.setattr("cerebro_elastic.data.reading.cached_column.replacing", full)
-    with pytest.raises(DiskFull, match=r"cannot fetch train partition 0 of .*data into .*: no space left"):
-        PartitionCache(tmp_path / "cache").fetch(url, manifest, "train", 0)
 
 
 def test_a_partition_is_pickled_by_path(tmp_path: Path) -> None:

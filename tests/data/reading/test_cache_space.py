@@ -225,20 +225,3 @@ def cloned(source: Any, path: str) -> bool:
     if source.local:
         Path(path).write_bytes(Path(source.path).read_bytes())
     return bool(source.local)
-
-
-def test_another_users_cache_is_left_alone(
-    tmp_path: Path, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache = of_partitions(tmp_path, manifest, 1)
-    fetched(cache, manifest, 0)
-    real = os.open
-
-    def refuse(path: Any, *args: Any) -> int:
-        if "train-00000" in str(path):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        return real(path, *args)
-
-    monkeypatch.setattr(os, "open", refuse)
-    fetched(cache, manifest, 1)
-    assert cache.cached(manifest) == (0, 1)

@@ -18,7 +18,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 from cerebro_elastic.data.reading import datasets
 from cerebro_elastic.data.reading.dataset_factory import DatasetFactory
-from cerebro_elastic.data.reading.datasets import BadRow, NumberedDatasets, stacked
+from cerebro_elastic.data.reading.datasets import NumberedDatasets
 from cerebro_elastic.errors import CerebroError, DataError, TaskError
 from support.waiting import wait_for
 
@@ -144,17 +144,6 @@ def test_classes_and_groups_of_rows_are_attributes_of_datasets_and_of_their_part
             NumberedDatasets("m:f", {"train": parts}).columns(split_by=name)
 
 
-def test_a_row_that_fails_is_named(factory: Any) -> None:
-    with pytest.raises(BadRow, match=r"row 7 of the train dataset, a Squares, .*: OSError.* cut off"):
-        factory("Squares").make().rows([1, 7])
-
-
-def test_rows_that_do_not_stack_are_reported() -> None:
-    assert stacked([(torch.ones(2), 1), (torch.zeros(2), 2)])[1].tolist() == [1, 2]
-    with pytest.raises(TaskError, match=r"do not make a batch: stack expects.*name a `collate`"):
-        stacked([torch.ones(2), torch.ones(3)])
-
-
 @pytest.mark.parametrize(
     ("name", "why"),
     [
@@ -186,12 +175,6 @@ def test_arguments_are_checked(
         factory(name, **args).check(hparams)
 
 
-def test_another_length_on_another_host_is_reported(factory: Any) -> None:
-    dealt = DatasetFactory(factory("Squares").reference, factory("Squares").root, {}, lengths={"train": 12})
-    with pytest.raises(DataError, match="returned 10 rows for train here, and 12 rows for train when"):
-        dealt.make()
-
-
 @pytest.fixture(autouse=True)
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     monkeypatch.setenv("CEREBRO_CACHE", str(tmp_path))
@@ -216,14 +199,6 @@ def test_later_processes_do_not_prepare() -> None:
     assert calls == ["first"]
     datasets._prepare_once("others", lambda: calls.append("others"))
     assert calls == ["first", "others"]
-
-
-def test_once_all_have_left_the_data_are_prepared_again() -> None:
-    calls: list[int] = []
-    for _ in range(2):
-        datasets._prepare_once("photos", lambda: calls.append(1))
-        datasets._prepared.popitem()[1].close()
-    assert calls == [1, 1]
 
 
 def test_a_failure_leaves_it_to_the_next() -> None:

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from cerebro_elastic.data.manifest import ROW
-from cerebro_elastic.data.ragged import sequences
 from cerebro_elastic.data.reading.batches import batches
 from cerebro_elastic.data.reading.dataset_factory import DatasetFactory
 from cerebro_elastic.data.reading.embedding import CHUNK
@@ -21,7 +20,7 @@ from cerebro_elastic.data.reading.made_once import MadeBatches
 from cerebro_elastic.data.reading.made_twice import differing
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.data.reading.worker_processes import end_idle
-from cerebro_elastic.errors import RecipeError, TaskError
+from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes.data import Data
 from cerebro_elastic.runs.exactness.own_batches import own_batches
 from cerebro_elastic.system.subprocess_call import call_in_fork
@@ -29,7 +28,6 @@ from cerebro_elastic.system.subprocess_call import call_in_fork
 ROWS = 2 * CHUNK + 20
 X = np.random.default_rng(0).normal(size=(ROWS, 12)).astype("f4")
 COLUMNS = Partition(0, ROWS, {"x": X, "y": np.arange(ROWS)}, name="columns")
-GROWING = Partition(0, ROWS, {"x": sequences([X[0, : 1 + row // CHUNK] for row in range(ROWS)], "x")})
 NUMBERED = Partition(0, ROWS, {ROW: np.arange(ROWS)}, name="numbered")
 ORDER = np.random.default_rng(1).permutation(ROWS)
 
@@ -145,32 +143,6 @@ def test_few_rows_are_embedded_for_few_rows() -> None:
     """A preflight looks at the first rows alone."""
     list(batches(COLUMNS, np.arange(3), LoaderSettings(16, embed=encoded)))
     assert SEEN == [CHUNK]
-
-
-def too_few(batch: Any) -> Any:
-    return batch[0][1:]
-
-
-def of_no_rows(batch: Any) -> Any:
-    return batch[0], len(batch[0])
-
-
-def padded(batch: Any) -> Any:
-    return batch[0]
-
-
-@pytest.mark.parametrize(
-    ("embed", "message"),
-    [(too_few, r"returned \[63, 12\] for 64 rows"), (of_no_rows, "returned int for 64 rows")],
-)
-def test_results_of_another_number_of_rows_are_refused(embed: Any, message: str) -> None:
-    with pytest.raises(TaskError, match=message):
-        list(batches(COLUMNS, ORDER, LoaderSettings(16, embed=embed)))
-
-
-def test_rows_of_several_shapes_are_refused() -> None:
-    with pytest.raises(TaskError, match="all rows need one shape"):
-        list(batches(GROWING, ORDER, LoaderSettings(16, embed=padded)))
 
 
 @functools.cache

@@ -28,10 +28,9 @@ from cerebro_elastic.data.reading.made_twice import BATCHES, differing
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.data.reading.shared_records import MISSING, Records
 from cerebro_elastic.data.reading.worker_processes import end_idle
-from cerebro_elastic.errors import RecipeError, RunError, TaskError
+from cerebro_elastic.errors import RecipeError, TaskError
 from cerebro_elastic.registry import forget_modules
 from cerebro_elastic.system import process_settings
-from cerebro_elastic.system.cache_space import CacheSpace, use
 from cerebro_elastic.system.subprocess_call import call_in_fork
 
 ROWS, SIZE = 22, 4
@@ -365,17 +364,6 @@ def test_batches_made_in_the_rank_are_not_shared(made: MadeBatches, calls: Calla
         assert (count.made, count.taken, calls("noisy")) == (COUNT, 0, COUNT)
 
 
-def test_rows_that_differ_by_phase_are_opened_in_each_epoch(
-    made: MadeBatches, calls: Callable[[str], int]
-) -> None:
-    loader = LoaderSettings(SIZE, decode={"x": opened_by_phase})
-    for epoch in (0, 1):
-        expected, *_ = taken(BYTES, loader, None, epoch)
-        calls("opened")
-        assert_equal(taken(BYTES, loader, made, epoch)[0], expected)
-        assert calls("opened") == ROWS
-
-
 def in_fork(make: Callable[[], Any]) -> Any:
     return call_in_fork(make, 60.0)
 
@@ -569,28 +557,3 @@ def test_rows_that_cannot_be_kept_are_opened_each_time(
     for epoch in (0, 1):
         assert len(taken(BYTES, loader, made, epoch)[0]) == COUNT
         assert calls("opened") == ROWS
-
-
-def test_a_folder_that_others_can_write_to_is_not_used(made: MadeBatches) -> None:
-    made.root.mkdir(mode=0o700)
-    made.root.chmod(0o770)
-    with pytest.raises(RunError, match="can be written by others"), made.shared("key", 3):
-        pass
-
-
-def test_records_end_where_the_disk_has_no_room(tmp_path: Path) -> None:
-    """A limit on the size of files stands for a full disk: the error comes from the same call."""
-    if not (child := os.fork()):
-        import resource
-
-        folder = tmp_path / "full" / ("a" * 64) / "all-x"
-        use(folder)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-        records = Records(folder, 10, CacheSpace(tmp_path / "full", 1 << 30))
-        kept = [
-            records.put(0, torch.rand(10)),
-            records.put(1, torch.rand(10_000)),
-            records.put(2, torch.rand(10)),
-        ]
-        os._exit(0 if kept[:2] == [True, False] and records.get(0) is not MISSING and 1 not in records else 1)
-    assert os.waitpid(child, 0)[1] == 0

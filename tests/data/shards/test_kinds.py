@@ -20,6 +20,7 @@ import pyarrow.feather
 import pytest
 from s3fs import S3FileSystem
 
+from cerebro_elastic import prepare
 from cerebro_elastic.data.manifest import COUNTS, Manifest, read_manifest
 from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.data.reading.cache import PartitionCache
@@ -242,6 +243,9 @@ def test_hosts_count_side_by_side_and_fetch_each_shard_once(
     for one, _ in found:
         assert (one, one.digest) == (read_manifest(url), manifest.digest)
         assert (sorted(one.rows), one.estimated) == ([3, 3, 4], False)
+    s3.served.clear()
+    assert len(prepare("s3://bucket/shards", str(tmp_path / "prepared"), partitions=2).train) == 2
+    assert sum(size for path, size in s3.served.items() if ".tar" in path) == total  # as a source, too
 
     # A host that died has left its claim, and nothing that others could take.
     next((tmp_path / "data").rglob("train-00001.json")).unlink()
@@ -306,11 +310,6 @@ def test_class_names_in_tars_are_refused_as_words_are(tmp_path: Path) -> None:
         ("litdata", lambda path: (path.parent / "index.json").unlink(), "no index.json of litData beside"),
         ("litdata", lambda path: compressed(path.parent / "index.json"), "has rows with compression"),
         (
-            "litdata_zstd",
-            lambda path: path.write_bytes(path.read_bytes()[:-9]),
-            "cannot read the shard .*bin: .*Truncated",
-        ),
-        (
             "mds_zstd",
             lambda path: path.write_bytes(path.read_bytes()[:-9]),
             "cannot read the shard .*zstd: .*Truncated",
@@ -320,10 +319,7 @@ def test_class_names_in_tars_are_refused_as_words_are(tmp_path: Path) -> None:
             lambda path: path.write_bytes(path.read_bytes()[:700]),
             "cannot read the shard .*h5: .*truncated",
         ),
-        ("tar", lambda path: path.write_bytes(path.read_bytes()[:700]), "the archive .* is cut off"),
         ("npz", lambda path: path.write_bytes(b"nothing"), "cannot read the shard .*npz"),
-        ("csv", lambda path: path.write_bytes(b""), "cannot read the shard .*csv"),
-        ("csv", lambda path: path.write_text("number,y\n"), "the shard .*csv has no rows: remove it"),
         (
             "csv",
             lambda path: path.write_text("number\n1\n"),
@@ -331,29 +327,15 @@ def test_class_names_in_tars_are_refused_as_words_are(tmp_path: Path) -> None:
         ),
         (
             "csv",
-            lambda path: path.write_text("number,y,z\n1,1,2\n"),
-            "differs from the first shard .*'z'",
-        ),
-        (
-            "csv",
             lambda path: path.write_text("number,y\n1,0.5\n"),
             r"2.csv differs from the first shard .*'0.5'",
-        ),
-        ("csv", lambda path: path.rename(f"{path}.gz"), r"has compressed files \(.gz\)"),
-        ("jsonl", lambda path: path.write_text(""), "the shard .*jsonl has no rows"),
-        (
-            "jsonl",
-            lambda path: path.write_text('{"x": [1, 2], "tokens": [1]}'),
-            "column 'y' of .*2.(csv|jsonl) holds NaN in 1 of 1 row",
         ),
         (
             "jsonl",
             lambda path: path.write_text('{"x": [1, 2], "y": 0.5, "tokens": [1]}'),
             "2.jsonl differs from the first shard .*'y'",
         ),
-        ("feather", lambda path: path.write_bytes(path.read_bytes()[:-9]), "cannot read the shard .*feather"),
         ("tar", lambda path: path.write_bytes(as_tar([])), "tar has no samples"),
-        ("tar", lambda path: path.rename(f"{path}.gz"), r"has compressed files \(.gz\)"),
         (
             "tar",
             lambda path: path.write_bytes(gzip.compress(path.read_bytes())),

@@ -3,9 +3,7 @@ ordinary run of the same functions does."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +16,6 @@ from flax import nnx, struct
 
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.tasks import job_batches
-from cerebro_elastic.hop.spoiled import spoiled
 from cerebro_elastic.testing.task_contract import TaskContract, hop
 from cerebro_jax.section import JaxSection
 from cerebro_jax.task import JaxTask
@@ -165,26 +162,6 @@ def weak_init() -> Any:
     }
 
 
-def weak_step(state: Any, batch: Any) -> Any:
-    gradient = (batch[0].astype(jnp.bfloat16) * state["scale"]).sum(0) * state["of"]
-    return {**state, "weights": state["weights"] - gradient * state["scale"]}, {"loss": gradient.sum()}
-
-
-class Weak(Configs):
-    functions = (weak_init, weak_step)
-
-
-def test_a_weak_type_stays_weak() -> None:
-    """A weak float32 gives way to bfloat16: a strong one makes a model of float32 of it."""
-    contract, state, compiled = Weak(), weak_init(), jax.jit(weak_step)
-    for batch in batches(contract):
-        state, _ = compiled(state, batch)
-    arrays = trained(contract)["arrays"]
-    assert {name: array.dtype for name, array in arrays.items()} == {n: v.dtype for n, v in state.items()}
-    for name, value in state.items():
-        np.testing.assert_array_equal(arrays[name], np.asarray(value))
-
-
 def keys_init() -> Any:
     return {"key": jax.random.key(3, impl="rbg"), "sum": jnp.zeros(())}
 
@@ -204,49 +181,6 @@ def test_a_key_keeps_its_generator() -> None:
     after = trained(contract)
     np.testing.assert_array_equal(after["arrays"]["sum"], state["sum"])
     np.testing.assert_array_equal(after["arrays"]["key"], jax.random.key_data(state["key"]))
-
-
-def drawn_init() -> Any:
-    return np.random.standard_normal(4).astype("float32")
-
-
-def drawn_step(state: Any, batch: Any) -> Any:
-    return state + batch[0].sum(0), {"loss": state.sum()}
-
-
-class Drawn(Configs):
-    variants: ClassVar[dict[str, dict[str, Any]]] = {"batch_size": {"batch_size": 2}}
-    functions = (drawn_init, drawn_step)
-
-
-def test_the_draws_of_init_fn_do_not_depend_on_earlier_units_of_the_rank() -> None:
-    contract = Drawn()
-    task = contract.make()
-    first, second = (task.train(contract.job(0, None)).state["arrays"]["state"] for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-
-
-def scheduled_step(state: Any, batch: Any, lr: float) -> Any:
-    schedule = optax.warmup_cosine_decay_schedule(0.0, lr, 2, 9) if lr > 0 else optax.constant_schedule(lr)
-    updates, moments = optax.sgd(schedule).update(batch[0].sum(0), state[1])
-    return (optax.apply_updates(state[0], updates), moments), {"loss": updates.sum()}
-
-
-def scheduled_init() -> Any:
-    return jnp.zeros(4), optax.sgd(optax.constant_schedule(0.0)).init(jnp.zeros(4))
-
-
-class Scheduled(Configs):
-    functions = (scheduled_init, scheduled_step)
-
-
-@pytest.mark.parametrize("lr", [0.0, 0.3])
-def test_a_fraction_that_python_branches_on_is_a_number(lr: float) -> None:
-    contract, state = Scheduled(), scheduled_init()
-    compiled = jax.jit(scheduled_step, static_argnums=2)
-    for batch in batches(contract):
-        state, _ = compiled(state, batch, lr)
-    np.testing.assert_array_equal(trained(contract, lr=lr)["arrays"]["0"], state[0])
 
 
 def layered_init(key: Any) -> Any:
@@ -311,25 +245,5 @@ def test_state_that_cannot_hop_is_refused_by_name(functions: Any, message: str) 
         contract.make().train(contract.job(0, None, hparams={"lr": 0.1} if functions[0] is nnx_init else {}))
 
 
-def setting_init() -> Any:
-    os.environ["CEREBRO_TEST_WIDTH"] = "3"
-    return {"weights": jnp.zeros(4)}
-
-
-def still_step(state: Any, batch: Any) -> Any:
-    return state, {"mean": batch[0].mean()}
-
-
 def same(batch: Any) -> Any:
     return batch
-
-
-def test_a_variable_that_a_configs_first_unit_sets_is_refused_where_batches_may_read_it() -> None:
-    contract = Configs()
-    contract.functions = (setting_init, still_step)  # type: ignore[misc]
-    job = contract.job(0, None, hparams={})
-    contract.make().train(job)
-    with pytest.raises(TaskError, match=r"CEREBRO_TEST_WIDTH.* was set while the model was made"):
-        contract.make().train(replace(job, loader=replace(job.loader, transform=same)))
-    assert "CEREBRO_TEST_WIDTH" not in os.environ
-    assert spoiled(), "the next try is made by a process that has kept no model"

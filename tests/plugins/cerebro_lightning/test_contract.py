@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.tasks import Phase, Strategy, Task, TaskState, Unit
 from cerebro_elastic.testing.task_contract import Epoch, TaskContract
 from cerebro_lightning import LightningTask
@@ -115,31 +114,6 @@ class Loader:
         return iter(self._epochs[self._trainer.current_epoch].batches)
 
 
-class NetOfPairs(Net):
-    def test_step(self, batch: Any) -> None:
-        if len(batch[0]) < 2:
-            raise ValueError("a single row has no spread")
-        self.log("spread", self.net(batch[0]).std())
-
-
-def test_a_module_that_cannot_measure_a_single_row_is_measured_whole() -> None:
-    contract = TestLightningTask()
-    task = LightningTask(LightningSection(module=f"{__name__}:NetOfPairs"), Path(__file__).parent)
-    state = task.train(contract.job(0, None)).state
-    unit = Unit("c0", 0, 0, Phase.EVALUATE)
-    values = task.measure_test(contract.job(0, state, unit=unit, partition=contract.partition(9, 8)))
-    assert set(values.metrics) == {"spread"}
-    assert values.rows == {}
-
-
-class Counting(Net):
-    """Keeps what validation finds, as some modules do to train by it."""
-
-    def validation_step(self, batch: Any) -> None:
-        super().validation_step(batch)
-        self.validated = getattr(self, "validated", 0) + 1
-
-
 class Watch(L.Callback):
     def on_validation_end(self, *_: Any) -> None: ...
 
@@ -184,12 +158,3 @@ def test_a_validation_apart_has_the_metrics_of_one_in_the_fit() -> None:
     expected = {name: value for name, value in fit.metrics.items() if name.startswith("val")}
     assert expected.keys() == {"val_loss", "val_both", "val_both_epoch", "val_shown"}
     assert apart.metrics == pytest.approx(expected, rel=1e-5)
-
-
-def test_what_a_module_keeps_of_a_validation_apart_would_be_lost() -> None:
-    contract = TestLightningTask()
-    task = LightningTask(LightningSection(module=f"{__name__}:Counting"), Path(__file__).parent)
-    state = task.train(contract.job(0, None)).state
-    unit = Unit("c0", 0, 0, Phase.EVALUATE)
-    with pytest.raises(TaskError, match="Counting changes its validated in validation"):
-        task.evaluate(contract.job(1, state, unit=unit, partition=contract.partition(9, 7), validation=()))

@@ -18,26 +18,17 @@ case = partial(Case, orders=ORDERS[:2])
 in the third."""
 CASES = {
     "sgd with momentum": case("Net", hparams={"lr": 0.05, "width": 5}),
-    "onecycle per step": case("OneCycle"),
     "onecycle, accumulating": case("OneCycle", trainer={"accumulate_grad_batches": 2}),
     "multistep per epoch": Case("Steps"),
-    "steplr per epoch": case("StepLR"),
-    "accumulation over partitions": case("Net", trainer={"accumulate_grad_batches": 2}),
     "accumulation by 4": case("StepLR", trainer={"accumulate_grad_batches": 4}),
     "accumulation schedule": Case(
         "Net", callbacks=[{"class": "GradientAccumulationScheduler", "args": {"scheduling": {1: 2, 2: 4}}}]
     ),
-    "clipping by norm": case("Net", trainer={"gradient_clip_val": 0.1}),
     "clipping by value": case("Net", trainer={"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value"}),
-    "dropout and noise": case("Dropout"),
-    "batch norm": case("BatchNorm"),
     "two optimizers by hand": case("Gan"),
     "plateau on validation": Case("Plateau", hparams={"lr": 1.5}),
     "early stopping": Case("Net", callbacks=[STOP]),
-    "early stopping after min_epochs": Case("Net", callbacks=[STOP], trainer={"min_epochs": 3}),
     "weight averaging": case("Net", callbacks=["lightning_zoo:Average"]),
-    "ema weight averaging": case("Dropout", callbacks=["EMAWeightAveraging"]),
-    "hand-written average": case("Net", callbacks=["lightning_zoo:Ema"]),
     "callback with state": case("Net", callbacks=["lightning_zoo:Stateful"]),
     "learning rate monitor": case("OneCycle", callbacks=["LearningRateMonitor"]),
     "torchmetrics": case("Metrics"),
@@ -45,16 +36,11 @@ CASES = {
     "validation every other epoch": Case(
         "Logging", trainer={"check_val_every_n_epoch": 2}, orders=(*ORDERS, ORDERS[0])
     ),
-    "limited validation": case("Net", trainer={"limit_val_batches": 2}),
     "without validation": case("Net", validates=False),
     "plain attributes": case("Attributes"),
     "unfreezing": Case("Unfreezing"),
-    "own zero_grad": case("OwnZeroGrad"),
-    "low precision": case("StepLR", trainer={"precision": "bf16-true"}),
-    "slots wider than parameters": case("WideSlots"),
     "mixed precision": case("StepLR", trainer={"precision": "bf16-mixed"}),
     "of pytorch_lightning": case("pytorch_zoo:Net"),
-    "made by a function": case("made"),
     "made by a class method, with callbacks that show": case(
         "BringsCallbacks.wide", callbacks=["TQDMProgressBar", "ModelCheckpoint"]
     ),

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-import traceback
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from lightning_harness import FOLDER, LOADER, TRAINING, Case, differences, hop, job, units
 
 from cerebro_elastic.errors import TaskError
@@ -33,12 +29,6 @@ def test_batch_size_sets_the_loader_and_reaches_modules_that_take_it() -> None:
     assert result.samples == TRAINING[1].rows
     assert result.state["cerebro"]["attributes"][0]["attributes"][""]["batch_size"] == 5
     assert train(Case("Net", hparams={"batch_size": 3})).batches == 4
-
-
-def test_fixed_arguments_reach_the_constructor() -> None:
-    section = Case("Net").section.model_copy(update={"args": {"width": 5}})
-    result = LightningTask(section, FOLDER).train(job(Case("Net"), 0, 0, None))
-    assert result.state["state_dict"]["net.0.weight"].shape == (5, 6)
 
 
 @pytest.mark.parametrize("loader", [{"shuffle": False}, {"layout": "dict"}, {"transform": lambda b: b[::-1]}])
@@ -132,18 +122,6 @@ def test_hyper_parameters_are_checked(hparams: dict[str, Any], message: str) -> 
         task().check(hparams)
 
 
-def test_good_hyper_parameters_pass() -> None:
-    task(trainer={"precision": "bf16-mixed"}, callbacks=["lightning_zoo:several_callbacks"]).check(
-        {"lr": 1.0}
-    )
-    task("Sized").check({"batch_size": 2})
-
-
-def test_missing_hyper_parameters_are_named() -> None:
-    with pytest.raises(TaskError, match="Sized needs batch_size: search over it, or give it"):
-        task("Sized").check({})
-
-
 def test_a_searched_argument_cannot_be_fixed_too() -> None:
     section = LightningSection.model_construct(
         module="lightning_zoo:Net", args={"lr": 1.0}, trainer={}, callbacks=()
@@ -158,9 +136,6 @@ def test_a_searched_argument_cannot_be_fixed_too() -> None:
         ("lightning_zoo:NotLightning", "expected a class derived from LightningModule"),
         ("lightning_zoo:several_callbacks", "returned a list: it must return a LightningModule"),
         ("lightning_zoo:NoStep", "has no training_step"),
-        ("lightning_zoo:Fetches", "takes dataloader_iter"),
-        ("lightning_zoo:Nett", "did you mean 'Net'"),
-        ("lightning_zooo:Net", "did you mean 'lightning_zoo'"),
     ],
 )
 def test_an_object_that_is_no_module_is_refused(module: str, message: str) -> None:
@@ -228,31 +203,3 @@ def test_callbacks_that_cannot_work_are_refused(callback: Any, message: str) -> 
 def test_a_module_that_cannot_be_trained_exactly_is_refused(case: Case, message: str) -> None:
     with pytest.raises(TaskError, match=message):
         train(case)
-
-
-@pytest.mark.parametrize(
-    ("module", "error", "message"),
-    [("RunsOut", RuntimeError, "let a StopIteration out"), ("Interrupts", KeyboardInterrupt, None)],
-)
-def test_the_line_that_raised_what_loops_catch_is_known(
-    module: str, error: type[BaseException], message: str | None
-) -> None:
-    with pytest.raises(error, match=message) as caught:
-        train(Case(module))
-    frames = traceback.extract_tb((caught.value.__cause__ or caught.value).__traceback__)
-    assert "training_step" in [frame.name for frame in frames]
-
-
-def test_an_object_that_is_no_longer_there_is_refused() -> None:
-    state = hop(train(Case("Attributes")).state)
-    plain = state["cerebro"]["attributes"][0]["attributes"][""]
-    plain["activation"] = {"cerebro.kind": "object", "type": "tokens.Tokenizer", "value": {}}
-    with pytest.raises(TaskError, match=re.escape("'activation': was a tokens.Tokenizer, is now")):
-        train(Case("Attributes"), position=1, state=state)
-
-
-def test_the_recipes_folder_comes_first(tmp_path: Path) -> None:
-    (tmp_path / "own_module.py").write_text("from lightning_zoo import Net\n")
-    section = LightningSection.model_construct(module="own_module:Net", args={}, trainer={}, callbacks=())
-    result = LightningTask(section, tmp_path).train(job(Case("Net"), 0, 0, None))
-    assert isinstance(result.state["state_dict"]["net.0.weight"], torch.Tensor)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import copy
-import gc
 import logging
 import random
 import signal
-import warnings
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
-import lightning_zoo
 import numpy as np
 import pytest
 import torch
@@ -59,15 +56,6 @@ def test_other_configs_in_between_change_nothing() -> None:
     assert not differences(vars(alone), vars(outcome(mixed)))
 
 
-def test_one_task_serves_many_units_and_keeps_nothing() -> None:
-    task = task_of(NOISY)
-    first = task.train(job(NOISY, 0, 0, None))
-    again = task.train(job(NOISY, 0, 0, None))
-    assert not differences(first.state, again.state)
-    gc.collect()
-    assert not list(lightning_zoo.Net.alive)
-
-
 def test_the_input_state_is_not_changed() -> None:
     case = Case("Attributes", callbacks=["lightning_zoo:Average", "lightning_zoo:Ema"])
     state = middle(case)
@@ -87,15 +75,6 @@ def test_the_process_is_as_it_was() -> None:
     assert not differences(before, after)
     assert not torch.are_deterministic_algorithms_enabled()
     assert levels == [logging.getLogger(name).level for name in ("lightning.pytorch", "lightning.fabric")]
-
-
-def test_units_are_quiet(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
-    case = Case("Net", trainer={"log_every_n_steps": 50})
-    with warnings.catch_warnings(record=True) as seen:
-        list(units(case))
-    assert [str(warning.message) for warning in seen if "pytree" not in warning.filename] == []
-    assert caplog.records == []
-    assert capfd.readouterr() == ("", "")
 
 
 def test_a_rank_beside_others_trains_on_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,10 +109,3 @@ def test_the_ranks_signal_handler_stops_the_unit() -> None:
         assert whole.whole, "a signal alone stops nothing"
     finally:
         signal.signal(signal.SIGTERM, found)
-
-
-def test_ctrl_c_stays_ctrl_c() -> None:
-    handler = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        middle(Case("Breaks", hparams={"error": "KeyboardInterrupt"}))
-    assert signal.getsignal(signal.SIGINT) is handler

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import data_zoo
-import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import (
     ConcatDataset,
     DataLoader,
-    IterableDataset,
     Subset,
-    SubsetRandomSampler,
     TensorDataset,
 )
 
 from cerebro_elastic.data.reading.dataset_factory import DatasetFactory
-from cerebro_elastic.errors import CerebroError, DataError, RecipeError, TaskError
+from cerebro_elastic.errors import DataError
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.runs.start.prepare_data import prepare_recipe
 from cerebro_lightning import CerebroTrainer
@@ -202,29 +197,6 @@ def test_a_table_is_taken_by_its_columns(line: Any, tmp_path: Path) -> None:
                 prepared(make_recipe(line, tmp_path, frame, **keys), tmp_path / "other")
 
 
-def test_texts_and_vectors_of_a_table(line: Any, tmp_path: Path) -> None:
-    rows = {name: column[:3] for name, column in FLOWERS.items()}
-    keys = {"label": "species", "encode": ["species"]}
-    found = prepared(make_recipe(line, tmp_path, Frame(**rows), **keys), tmp_path / "data")
-    assert found["features"].shape == (3, 5)
-    assert sorted(found["species"]) == [0, 0, 1]
-
-
-def test_a_tuple_is_x_and_y(line: Any, tmp_path: Path) -> None:
-    x, y = columns().values()
-    two = make_recipe(line, tmp_path, (x, y), (x[:3].numpy(), y[:3].numpy()))
-    assert {"x", "y"} == set(prepared(two, tmp_path / "two"))
-    three = make_recipe(line, tmp_path, (x, x, y))
-    assert {"x0", "x1", "x2"} == set(prepared(three, tmp_path / "three"))
-
-
-def test_parallelism_and_gang_are_the_recipes(line: Any, tmp_path: Path) -> None:
-    trainer = CerebroTrainer(home=tmp_path, parallelism=["single", {"use": "ddp", "ranks": 2}], gang=2)
-    recipe = trainer.recipe(line.Line, {"lr": [0.1]}, columns())
-    assert [getattr(section, "use", section) for section in recipe.parallelism] == ["single", "ddp"]
-    assert recipe.gang == 2
-
-
 def test_a_data_module_is_named_with_the_arguments_that_it_has_saved(tmp_path: Path) -> None:
     trainer = CerebroTrainer(home=tmp_path, data={"partitions": 3})
     made = data_zoo.Module(batch_size=5)
@@ -238,11 +210,6 @@ def test_a_data_module_is_named_with_the_arguments_that_it_has_saved(tmp_path: P
         trainer.recipe(data_zoo.Net, {"lr": [0.1]}, datamodule=data_zoo.Silent(3))
     with pytest.raises(DataError, match="one of them"):
         trainer.recipe(data_zoo.Net, {"lr": [0.1]}, columns(), datamodule=made)
-
-
-class Stream(IterableDataset[int]):
-    def __iter__(self) -> Iterator[int]:
-        return iter(())
 
 
 PAIRS = TensorDataset(torch.arange(12.0).reshape(6, 2), torch.arange(6))
@@ -293,75 +260,3 @@ def test_a_dataset_of_a_class_is_kept_for_the_nodes(line: Any, tmp_path: Path) -
     for transform, why in [(lambda x: x, "lambda.* cannot be imported"), ((i for i in ()), "pickle")]:
         with pytest.raises(DataError, match=f"Pairs cannot be handed to the nodes.*{why}"):
             make(line.Line, {"lr": [0.1]}, line.Pairs(5, transform))
-
-
-BAD_DATA: list[tuple[str, Any]] = [
-    ("columns by name", [1, 2]),
-    ("columns by name", np.zeros((4, 3))),
-    ("columns by name", None),
-    ("columns by name", ()),
-    ("Stream, an IterableDataset, which has no rows by number", Stream()),
-    ("DataLoader, reads Stream, an IterableDataset", DataLoader(Stream())),
-    ("the sampler SubsetRandomSampler", DataLoader(PAIRS, sampler=SubsetRandomSampler([0]))),
-    ("collate_fn of train_data is a partial", DataLoader(PAIRS, collate_fn=partial(list))),
-    ("'a' of train_data has values of type dict", {"a": [{}, {}]}),
-    ("'a' of train_data has values of type float, str", {"a": np.array(["x", 2.0], object)}),
-    ("'a' of train_data is a list", {"a": [[1], [1, 2]]}),
-    ("the column '1' more than once", {"1": [0], 1: [0]}),
-]
-
-
-def test_unusable_arguments_are_reported_at_once(line: Any, tmp_path: Path) -> None:
-    class Local(pl.LightningModule):
-        pass
-
-    trainer = CerebroTrainer(home=tmp_path)
-    cases: list[tuple[type[CerebroError], str, Any]] = [
-        (TaskError, "max_steps", lambda: CerebroTrainer(max_steps=3)),
-        (TaskError, "gradient_clip_val", lambda: CerebroTrainer(gradient_clip_value=1)),
-        (TaskError, "top level of a .py file", lambda: trainer.recipe(Local, {"lr": [1.0]}, columns())),
-        (
-            TaskError,
-            "takes the class, Line",
-            lambda: trainer.recipe(line.Line(0.1), {"lr": [1.0]}, columns()),
-        ),
-        (TaskError, "Linear is neither", lambda: trainer.recipe(torch.nn.Linear, {"lr": [1.0]}, columns())),  # type: ignore[arg-type]
-        (TaskError, "a str is neither", lambda: trainer.recipe("m:Line", {"lr": [1.0]}, columns())),  # type: ignore[arg-type]
-        (TaskError, '"class": "Stopper"', lambda: CerebroTrainer(callbacks=[line.Stopper()])),
-        (RecipeError, "search_space is a list", lambda: trainer.recipe(line.Line, ["lr"], columns())),  # type: ignore[arg-type]
-        *(
-            (DataError, message, partial(trainer.recipe, line.Line, {"lr": [1.0]}, data))
-            for message, data in BAD_DATA
-        ),
-        (
-            DataError,
-            "val_data is a list",
-            lambda: trainer.recipe(line.Line, {"lr": [1.0]}, columns(), [1, 2]),  # type: ignore[arg-type]
-        ),
-        (
-            TaskError,
-            "lambda.* cannot be imported",
-            lambda: trainer.recipe(line.Line, {"lr": [1.0]}, lambda: 1),
-        ),
-        (
-            TaskError,
-            "partial.* cannot be imported",
-            lambda: trainer.recipe(line.Line, {"lr": [1.0]}, partial(line.rows)),
-        ),
-        (RecipeError, "space", lambda: trainer.recipe(line.Line, {}, columns())),
-        (
-            RecipeError,
-            "num",
-            lambda: CerebroTrainer(search="random").recipe(line.Line, {"lr": [1.0]}, "x.npz"),
-        ),
-        (
-            RecipeError,
-            r"unknown key 'data\.lable'; did you mean 'label'",
-            lambda: CerebroTrainer(data={"lable": "y"}).recipe(line.Line, {"lr": [1.0]}, "x.npz"),
-        ),
-        (TaskError, "epochs is `max_epochs` here", lambda: CerebroTrainer(epochs=3)),
-        (TaskError, "call fit first", lambda: trainer.best_module()),
-    ]
-    for kind, message, use in cases:
-        with pytest.raises(kind, match=message):
-            use()

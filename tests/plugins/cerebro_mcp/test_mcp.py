@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import random
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,21 +10,19 @@ from typing import Any
 
 import anyio
 import pytest
-import typer
 
 pytest.importorskip("mcp")
 
 from mcp import Client
 
 from cerebro_elastic import Run
-from cerebro_elastic.cli.app import app
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded
 from cerebro_elastic.extending.running import Allowance
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_mcp.server import server_of
-from cerebro_mcp.text import MOST_TOKENS, noise, tokens, within
+from cerebro_mcp.text import MOST_TOKENS, tokens
 from cerebro_mcp.tools import Desk
 from support.ledger import Leader, Ledger
 from support.live_record import live_record
@@ -279,36 +275,3 @@ def test_a_run_that_has_ended_is_read_and_not_changed(run: Run, record: Ledger) 
     board, *refused = agent(run, ("leaderboard", {}), add(0.02), ("stop", {"config": "c0000", "reason": "r"}))
     assert "is ended; objective val_acc (max)" in board
     assert all("has ended, and only a live run can be changed" in said for said in refused)
-
-
-def test_the_settings_that_the_page_shows_start_the_command() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "how-to" / "agents.md").read_text()
-    blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
-    servers = [server for block in blocks for settings in block.values() for server in settings.values()]
-    assert servers
-    for server in servers:
-        assert server["command"].endswith("/bin/cerebro")
-        name, *words = server["args"]
-        command = typer.main.get_command(app).commands[name]
-        given = command.make_context(name, words).params
-        assert given["run"] == "digits"
-        assert str(given["home"]).endswith("/runs")
-
-
-def test_texts_keep_to_their_tokens_and_say_what_is_left_out() -> None:
-    rows = [f"{n}. c{n:04d} live | best {random.random():.4g} | curve é 0.123 0.4567" for n in range(500)]
-    text = within(["head"] * 3, rows, lambda shown: f"... {len(rows) - shown} more")
-    shown = text.count(" live ")
-    assert 50 < shown < 200
-    assert text.endswith(f"... {500 - shown} more")
-    assert tokens(text) <= MOST_TOKENS
-    assert tokens(within(["x" * 10**6] * 10**3, rows, lambda _: "")) <= MOST_TOKENS
-
-
-def test_the_noise_of_curves_is_that_beside_their_trend() -> None:
-    rng = random.Random(7)
-    curves = [[0.1 * k + rng.gauss(0.0, 0.02) for k in range(12)] for _ in range(60)]
-    found = noise(curves)
-    assert found is not None
-    assert abs(found - 0.02) < 0.004
-    assert noise([[1.0, 2.0], []]) is None

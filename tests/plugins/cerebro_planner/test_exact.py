@@ -13,10 +13,10 @@ from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.events import Ordered
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.errors import MissingExtra, ScheduleError
+from cerebro_elastic.errors import MissingExtra
 from cerebro_elastic.registry import install_extra, load
 from cerebro_elastic.simulation import Simulation, SyntheticMetrics, Times, read_faults, redecide, simulate
-from cerebro_planner import Disturbances, Outage, instance, joint, schedule
+from cerebro_planner import instance, joint, schedule
 from cerebro_planner.policy import Exact
 from support.schedules import judge, judge_joint
 from support.world import FixedSearch
@@ -103,16 +103,3 @@ def test_without_the_extra_it_says_what_to_install() -> None:
         schedule(np.ones((3, 2)), "exact", seconds=0.01)
     with pytest.raises(MissingExtra, match=re.escape(install_extra("exact"))):
         joint([[[2.0, 1.5]], [[2.0, 1.5]], [[2.0, 1.5]]], [2], budget=0.01, policy="exact")
-
-
-def test_an_unsupported_problem_is_refused() -> None:
-    with pytest.raises(ScheduleError, match="no disturbances"):
-        schedule([[1.0]], "exact", disturbances=Disturbances(outages=[Outage(0, 1.0)]))
-    with pytest.raises(ScheduleError, match="no disturbances"):
-        schedule(np.ones((2, 2)), "exact", disturbances=Disturbances(np.ones((2, 2))))
-    with pytest.raises(ScheduleError, match="one epoch of up to"):
-        schedule(instance([[1.0]], epochs=2), "exact")
-    with pytest.raises(ScheduleError, match="no costs of hops"):
-        schedule(instance([[1.0, 1.0]], hop=1.0), "exact")
-    with pytest.raises(ScheduleError, match="up to 2000 units"):
-        joint(np.tile([2.0, 1.5], (2001, 1, 1)), [2], budget=0.0, policy="exact")

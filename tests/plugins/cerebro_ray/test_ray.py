@@ -295,22 +295,6 @@ def test_sigterm_is_ours_beside_ray(cluster: Cluster) -> None:
     assert (done.returncode, done.stdout) == (0, "stopped as by Ctrl-C\n"), done.stderr
 
 
-@pytest.mark.cluster
-def test_a_missing_token_is_an_error(cluster: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text(RECIPE)
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(tmp_path / "absent")}
-    done = subprocess.run(
-        [sys.executable, "-m", "cerebro_elastic.cli", "ray", "job.yaml", "--address", cluster.address],
-        cwd=tmp_path,
-        env={**os.environ, **token},
-        capture_output=True,
-        text=True,
-        timeout=SOON,
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: no Ray cluster can be used at --address"), done.stderr
-
-
 def test_the_driver_waits_for_an_etcd_that_is_away(tmp_path: Path) -> None:
     with (
         warnings.catch_warnings(action="error"),  # one etcd alone has no member to differ from
@@ -333,13 +317,9 @@ def test_blocks_of_ray_data_become_partitions(cluster: Cluster, tmp_path: Path) 
     add(cluster, 2)
     ray.init(cluster.address, log_to_driver=False)
     assert draining_nodes() == {}
-    digests = set()
-    for folder in ("one", "two"):
-        prepare("ray.data:ray_rows:rows", str(tmp_path / folder), partitions=3, root=tmp_path)
-        manifest = read_manifest(str(tmp_path / folder))
-        digests.add(manifest.digest)
-        assert sum(part.rows for part in (*manifest.train, *manifest.valid)) == 1000
-    assert len(digests) == 1, "a function of the rows and the seed"
+    prepare("ray.data:ray_rows:rows", str(tmp_path / "data"), partitions=3, root=tmp_path)
+    manifest = read_manifest(str(tmp_path / "data"))
+    assert sum(part.rows for part in (*manifest.train, *manifest.valid)) == 1000
     with pytest.raises(DataError, match=r"returned a list: it must return a ray\.data"):
         prepare("ray.data:ray_rows:no_rows", str(tmp_path / "no"), partitions=3, root=tmp_path)
     with pytest.raises(DataError, match="no such luck"):
@@ -353,10 +333,10 @@ def test_a_source_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_settings_of_a_run_reach_its_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CEREBRO_REUSE", "off")
+    monkeypatch.setenv("CEREBRO_PATIENCE", "9")
     monkeypatch.setenv("CEREBRO_CACHE_BYTES", "1G")
     env = driver._env(StoreSettings(endpoints=("127.0.0.1:2379",)))
-    assert env["CEREBRO_REUSE"] == "off"
+    assert env["CEREBRO_PATIENCE"] == "9"
     assert "CEREBRO_CACHE_BYTES" not in env, "each machine has its own"
 
 
@@ -386,12 +366,8 @@ def test_another_version_of_ray_is_refused(version: str) -> None:
         ({"address": "ray://head:10001"}, "ray job submit"),
         ({"address": "127.0.0.1:1"}, "no Ray cluster can be used at --address 127.0.0.1:1"),
         ({"hosts": "8:2"}, "--hosts is '8:2'"),
-        ({"hosts": "some"}, "--hosts is 'some'"),
         ({"cpus": 0}, "--cpus is 0"),
-        ({"gpus": -1}, "--gpus is -1"),
-        ({"nodes": 0}, "--nodes is 0"),
         ({"run_id": "a b"}, "a b"),
-        ({"working_dir": "absent"}, "--working-dir is absent"),
         ({"working_dir": "elsewhere"}, "is not in --working-dir"),
     ],
 )

@@ -12,7 +12,7 @@ from ray import tune
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.core.model.state import Point
-from cerebro_elastic.errors import MissingExtra, RecipeError
+from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import import_object
 from cerebro_ray.searchers import TuneSampler
@@ -123,24 +123,6 @@ def test_an_unusable_searcher_is_refused(options: dict[str, Any], message: str) 
     assert message in str(caught.value)
 
 
-def test_a_package_that_is_missing_is_named() -> None:
-    with pytest.raises(MissingExtra, match="bayesian-optimization"):
-        sampler({"searcher": "bayesopt"})
-
-
-def test_several_objectives_are_refused() -> None:
-    objectives = [{"metric": "a", "mode": "min"}, {"metric": "b", "mode": "min"}]
-    with pytest.raises(RecipeError, match="nsga2"):
-        sampler({"searcher": "hyperopt"}, objectives=objectives)
-
-
-def test_a_space_that_is_used_up_ends_the_search() -> None:
-    asked = sampler({"searcher": "hyperopt"}, space={"lr": [0.1, 0.2]})
-    points = [{"lr": 0.1}, {"lr": 0.2}]
-    assert asked.sample(known(points[:1])).hparams == points[1]  # type: ignore[union-attr]
-    assert asked.sample(known(points)) is None
-
-
 @pytest.mark.parametrize(
     ("domain", "ours"),
     [
@@ -157,12 +139,6 @@ def test_a_space_that_is_used_up_ends_the_search() -> None:
 def test_domains_of_ray_tune(domain: Any, ours: Any) -> None:
     converted = recipe({"searcher": "hyperopt"}, space={"x": domain}).search.space
     assert converted == recipe({"searcher": "hyperopt"}, space={"x": ours}).search.space
-
-
-def test_steps_are_the_values_that_tune_draws() -> None:
-    for domain in (tune.quniform(0.1, 0.5, 0.1), tune.qrandint(5, 32, 8), tune.qrandint(1, 4, 1)):
-        listed = recipe({"searcher": "hyperopt"}, space={"x": domain}).search.space["x"].choice
-        assert listed == pytest.approx(sorted({round(x, 9) for x in domain.sample(size=400)}))
 
 
 @pytest.mark.parametrize(

@@ -169,13 +169,6 @@ def no_estimator() -> object:
     return object()
 
 
-def test_of_hundreds_of_parameters_the_nearest_are_named() -> None:
-    with pytest.raises(TaskError) as caught:
-        TestLightGbm().make().check({"learning_rat": 0.1})
-    assert "did you mean 'learning_rate'" in str(caught.value)
-    assert len(str(caught.value)) < 200
-
-
 @pytest.mark.parametrize("contract", [TestLightGbm, TestXgBoost])
 @pytest.mark.parametrize(
     ("name", "value", "why"),
@@ -189,11 +182,6 @@ def test_what_a_unit_cannot_honour_is_refused(
 ) -> None:
     with pytest.raises(TaskError, match=why):
         contract().make().check({name: value})
-
-
-def test_a_random_forest_that_cannot_be_continued_is_refused() -> None:
-    with pytest.raises(TaskError, match="boost: rf: LightGBM does not continue"):
-        TestLightGbm().make().check({"boost": "rf"})
 
 
 def test_a_child_goes_on_with_its_own_hyper_parameters() -> None:

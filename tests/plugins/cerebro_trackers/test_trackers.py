@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 import struct
 import time
@@ -18,7 +17,7 @@ from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, ConfigResumed
 from cerebro_elastic.errors import RecipeError, RunError
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.reporting.logged import ConfigEnd, Logged, RunEnd
+from cerebro_elastic.reporting.logged import Logged, RunEnd
 from cerebro_elastic.runs.logging.log_forwarder import LogForwarder
 from cerebro_elastic.runs.logging.loggers import SharedLogPosition, TrackerPosition, track
 from cerebro_elastic.runs.logging.remote_loggers import RemoteTracker
@@ -158,25 +157,6 @@ def test_ends_a_clone_and_a_config_that_goes_on(record: Record, mlflow: MlflowCl
     assert [step for step, _ in curve(mlflow, found["c0000"], "loss")] == [0, 1, 2, 3]
 
 
-NAMES = ["top@5", "top_5", "a//b", "a/b", "..", ".", "", "/x", "é %", "x" * 300, "x" * 301]
-
-
-def test_names_and_values_that_mlflow_does_not_take(mlflow: MlflowClient, tmp_path: Path) -> None:
-    row = {"step": 3, **{name: float(number) for number, name in enumerate(NAMES)}}
-    row |= {"nan": math.nan, "inf": math.inf}
-    hparams = {**dict.fromkeys(NAMES, 1), "long": "y" * 7000, "none": None, "empty": ""}
-    hparams |= {f"h{number}": number for number in range(200)}
-    logged = Logged("c0000", hparams, [row, row], 1000.0, 1001.0)
-    for _ in range(2):  # the same again is no double
-        tracker(tmp_path).write(logged)
-    run = runs(mlflow)["c0000"]
-    assert {"top_x40_5", "top_5", "a/b"} < set(run.data.metrics)
-    assert sorted(run.data.metrics.values())[: len(NAMES)] == [float(n) for n in range(len(NAMES))]
-    assert math.isnan(run.data.metrics["nan"])
-    assert len(curve(mlflow, run, "top_5")) == 2, "one for each row"
-    assert len(run.data.params) == len(hparams)
-
-
 def test_a_tracker_that_is_away_gets_all_later_and_nobody_sees_its_password(
     record: Record, tmp_path: Path
 ) -> None:
@@ -209,17 +189,6 @@ def test_a_tracker_that_is_away_gets_all_later_and_nobody_sees_its_password(
     (run,) = client.search_runs([experiment], "tags.`cerebro.config` = 'c0000'")
     assert [step for step, _ in curve(client, run, "loss")] == [0, 1, 2, 3]
     assert (tmp_path / "mlflow.db").stat().st_mode & 0o077 == log.stat().st_mode & 0o077
-
-
-def test_an_experiment_that_is_deleted_meanwhile(
-    record: Record, mlflow: MlflowClient, tmp_path: Path
-) -> None:
-    to = tracker(tmp_path)
-    record.commit("c0000", 0)
-    send(record, to)
-    mlflow.delete_experiment(mlflow.get_experiment_by_name("mine").experiment_id)
-    with pytest.raises(Exception, match="experiment 'mine' is deleted: restore it"):
-        to.written()
 
 
 @pytest.fixture
@@ -291,22 +260,6 @@ def test_wandb_has_a_group_with_a_run_for_each_config(record: Record, tmp_path: 
     assert [row.step.num for row in rows] == list(range(16)), "none is missing, none is there twice"
     (end,) = [record.exit for record in after if record.WhichOneof("record_type") == "exit"]
     assert end.exit_code == 0
-
-
-@pytest.mark.usefixtures("nothing_of_wandb_is_left")
-def test_rows_that_wandb_has_only_in_memory_are_not_noted(record: Record, tmp_path: Path) -> None:
-    """The next leader sends it again, if this one is killed."""
-    election = Election(tmp_path, MemoryStore())
-    election.elect("a")
-    to = WandbTracker("r", "one", str(tmp_path), "mine", mode="offline")
-    position = SharedLogPosition(election.ledger, election.candidate("a"), "wandb/")
-    forwarder = LogForwarder(record.history, "wandb", to, position, record.said.append, buffers=True)
-    record.commit("c0000", 0)
-    forwarder.send(finish=False)
-    assert election.ledger.logged() == {}
-    to.end(ConfigEnd("c0000", {}, "failed", "why", None, 9))
-    ((_, records),) = records_of_ended_runs(tmp_path, 1)
-    assert [record.exit.exit_code for record in records if record.WhichOneof("record_type") == "exit"] == [1]
 
 
 def test_a_run_is_sent_after_its_end(empty: Path, finished_elsewhere: Path, tmp_path: Path) -> None:

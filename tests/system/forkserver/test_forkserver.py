@@ -93,12 +93,6 @@ def test_it_ends_as_a_program_ends(run: Run, code: str, status: int) -> None:
     assert process.wait() == status
 
 
-def test_its_exceptions_are_printed(run: Run, folder: Path) -> None:
-    assert run("raise ValueError('wrong')").wait(SOON) == 1
-    assert output(folder).splitlines()[-1] == "ValueError: wrong"
-    assert "forkserver/server" not in output(folder).split("Traceback")[1].split("<frozen runpy>")[-1]
-
-
 def test_exit_handlers_and_threads_are_as_ever(run: Run, folder: Path) -> None:
     code = """
 import atexit, threading, time
@@ -250,21 +244,6 @@ def test_an_import_that_starts_threads_forbids_forks(folder: Path, monkeypatch: 
         connect(server.path, Request(["json.tool"], {}, "/"), [0, 1, 2])
 
 
-def test_an_import_that_uses_cuda_forbids_forks(tmp_path: Path) -> None:
-    """Counting devices is enough, and a fork alone knows of it. ``torch`` is a stand-in: here is no GPU."""
-    libraries = tmp_path / "site-packages"
-    libraries.mkdir()
-    (libraries / "torch.py").write_text(
-        "import os\n"
-        "from types import SimpleNamespace\n"
-        "server = os.getpid()\n"
-        "cuda = SimpleNamespace(_is_in_bad_fork=lambda: os.getpid() != server)\n"
-    )
-    env = {**os.environ, "PYTHONPATH": str(libraries)}
-    with ForkServer(["torch"], env=env) as server, pytest.raises(Refused, match="has used an accelerator"):
-        connect(server.path, Request(["json.tool"], {}, "/"), [0, 1, 2])
-
-
 def test_an_import_may_run_commands(tmp_path: Path) -> None:
     (tmp_path / "asking.py").write_text(
         "import os, subprocess\n"
@@ -297,16 +276,6 @@ def test_more_is_imported_once_it_is_known(tmp_path: Path) -> None:
         assert connect(server.path, request, files).wait(SOON) == 7
     lines = [line.partition(" in ")[0] for line in log.read_text().splitlines()]
     assert lines == ["of an earlier start", "early", "imported early", "late", "imported late"]
-
-
-def test_an_ended_server_loads_nothing(tmp_path: Path) -> None:
-    with ForkServer([]) as server, (tmp_path / "log").open("wb") as log:
-        path = server.path  # it listens
-        os.kill(server.pid, signal.SIGKILL)
-        os.waitpid(server.pid, 0)
-        assert path == server.path
-        with pytest.raises(Refused, match="does not answer"):
-            server.load(["json"], "", log)
 
 
 def test_a_command_stands_in_for_its_fork(server: ForkServer, folder: Path) -> None:
@@ -344,28 +313,6 @@ def test_a_command_stands_in_for_its_fork(server: ForkServer, folder: Path) -> N
     wait_for(lambda: not is_alive(pid))
     command, pid = start("segfault")
     assert command.wait(SOON) == -signal.SIGSEGV
-
-
-def test_the_path_of_its_socket_may_be_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A socket's address has 107 bytes at most."""
-    monkeypatch.setenv("CEREBRO_SCRATCH", str(tmp_path / ("x" * 150)))
-    with ForkServer([]) as long, open(os.devnull, "r+b") as nothing:
-        request = Request(["json.tool", "--help"], dict(os.environ), os.getcwd())
-        assert connect(long.path, request, [nothing.fileno()] * 3).wait(SOON) == 0
-
-
-def test_a_server_that_cannot_start_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CEREBRO_SCRATCH", str(tmp_path))
-    with (
-        (tmp_path / "log").open("w+b") as log,
-        ForkServer([], env={"PYTHONHOME": "/nowhere"}) as server,
-        pytest.raises(Refused, match="could not start"),
-    ):
-        server.load([], "", log)
-    assert "No module named 'encodings'" in (tmp_path / "log").read_text()
-    assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
 def test_the_next_server_removes_what_a_killed_process_has_left(

@@ -11,13 +11,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from cerebro_elastic.errors import GroupBroken, RankUnreachable
+from cerebro_elastic.errors import GroupBroken
 from cerebro_elastic.training.parallel import group
 from cerebro_elastic.training.parallel.rank_pool import RankFailed, Ranks
-from support.ranks import end_in_a_collective, left_alone, open_resources, see_forever, seen, split_up
+from support.ranks import end_in_a_collective, left_alone, open_resources, see_forever, seen
 from support.waiting import wait_for
 
-UNKNOWN = "no-such-host.invalid"
 CPU = torch.device("cpu")
 
 
@@ -91,34 +90,3 @@ def test_a_rank_that_does_not_come() -> None:
 def test_a_rank_left_alone_while_a_group_is_formed_forms_the_next_one(ranks: Ranks) -> None:
     assert "rank 0 of 2" in ranks.alone(0, left_alone)
     assert ranks.together(seen, members=[0, 1]) == [[0, 1]] * 2
-
-
-@pytest.mark.cluster
-def test_a_further_group_does_not_wait_for_ranks_that_have_left(ranks: Ranks) -> None:
-    ranks.start(split_up, members=[0, 1])
-    with pytest.raises(RankFailed, match=r"GroupBroken: rank 0 of 2: a peer is gone"):
-        ranks.answer(0)
-    with pytest.raises(RankFailed, match="rank 1's own"):
-        ranks.answer(1)
-
-
-def test_nobody_listens() -> None:
-    store = group.listen("127.0.0.1")
-    port = store.port
-    del store
-    with pytest.raises(GroupBroken, match=f"rank 0 does not answer at 127.0.0.1:{port}"):
-        group.connect("127.0.0.1", port, timeout=0.2)
-
-
-def test_an_unknown_name_is_reported_at_once() -> None:
-    with pytest.raises(RankUnreachable, match=f"name '{UNKNOWN}' of the host of rank 0 is not known"):
-        group.connect(UNKNOWN, 1, timeout=3600.0)
-    with pytest.raises(RankUnreachable, match=f"cannot listen at {UNKNOWN}, its own address"):
-        group.listen(UNKNOWN)
-
-
-def test_other_errors_pass_unchanged() -> None:
-    store = group.listen("127.0.0.1")
-    with pytest.raises(RuntimeError, match="the user's own"), group.formed(store, 0, 1, CPU):
-        raise RuntimeError("the user's own")
-    assert not dist.is_initialized()

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from cerebro_elastic.errors import CheckpointError, TaskError
 from cerebro_elastic.hop.checkpoint.tree import flatten
 from cerebro_elastic.hop.optimizer_state import take, to_names
 from support.same import assert_same
@@ -104,16 +103,3 @@ def test_names_are_independent_of_the_order_of_parameters() -> None:
     take(backwards, model, named)
     expected = optimizer.state[model.first.bias]["exp_avg"]
     assert torch.equal(backwards.state[model.first.bias]["exp_avg"], expected)
-
-
-def test_a_foreign_parameter_is_refused() -> None:
-    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1)
-    with pytest.raises(TaskError, match="SGD optimizes a parameter that is not the model's"):
-        to_names(optimizer, Tied())
-
-
-def test_other_groups_are_refused() -> None:
-    model = Tied()
-    named = to_names(OPTIMIZERS["groups"](model), model)
-    with pytest.raises(CheckpointError, match="has the parameter groups"):
-        take(OPTIMIZERS["adamw"](model), model, named)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from ipaddress import ip_address
 
 import pytest
 from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError, RendezvousParameters
 
 from cerebro_elastic.system import listening
-from cerebro_elastic.system.listening import interface_towards, node_address, own_address
+from cerebro_elastic.system.listening import interface_towards, node_address
 from cerebro_elastic.worker.rendezvous.handler import NodeRendezvous
 
 UNKNOWN = "no-such-host.invalid"
@@ -65,19 +64,6 @@ def test_others_find_a_node_at_the_address_by_which_it_reaches_etcd(
 
     monkeypatch.setattr(listening, "_source", source)
     assert node_address(name, [("10.0.0.7", 2379), ("fd00::7", 2379)]) == expected
-
-
-def test_a_machine_without_a_way_to_etcd_has_no_address() -> None:
-    with pytest.raises(OSError, match="not known"):
-        node_address("127.0.1.1", [(UNKNOWN, 1)])
-
-
-def test_a_machine_that_has_lost_its_address_is_found_at_the_one_by_which_it_reaches_etcd() -> None:
-    etcd = [("127.0.0.9", 1)]
-    assert own_address("127.0.0.5", etcd) == "127.0.0.5"
-    lost = own_address("192.0.2.9", etcd)
-    assert lost == node_address(socket.gethostname(), etcd) != "192.0.2.9"
-    assert own_address("192.0.2.9", [(UNKNOWN, 1)]) == "192.0.2.9", "with a way to etcd it may be there again"
 
 
 def test_the_interface_is_the_one_of_the_way_to_a_host() -> None:

@@ -114,28 +114,6 @@ def test_a_rank_that_beats_is_left_alone_and_one_that_is_stopped_is_killed(scene
     assert scene.look(15.0) is None, "the next one is being started"
 
 
-def test_a_rank_that_continues_just_before_its_deadline_lives(scene: Scene) -> None:
-    rank = scene.begin()
-    scene.look(0.0)
-    rank.send_signal(signal.SIGSTOP)
-    wait_for(lambda: _state(rank.pid) == "T")
-    assert scene.look(LIMIT) is not None
-    rank.send_signal(signal.SIGCONT)
-    assert scene.look(5.0, alive=True) is None
-    assert rank.poll() is None
-
-
-def test_a_rank_that_was_stopped_together_with_its_agent_is_given_time(scene: Scene) -> None:
-    rank = scene.begin()
-    scene.look(0.0)
-    rank.send_signal(signal.SIGSTOP)
-    scene.clock.sleep(3600.0)  # both
-    assert scene.ranks.look() is None
-    rank.send_signal(signal.SIGCONT)
-    assert scene.look(5.0, alive=True) is None
-    assert rank.poll() is None
-
-
 @pytest.mark.parametrize("comes", [True, False])
 def test_a_rank_that_hangs_before_it_is_ready_is_killed_later(scene: Scene, comes: bool) -> None:
     """While it imports, or before it has said anything at all."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.core.model.attempts import FailureKind
-from cerebro_elastic.worker.rendezvous.heartbeats import parse_dump, take_rank_failure
+from cerebro_elastic.worker.rendezvous.heartbeats import take_rank_failure
 from support.waiting import SOON
 
 DYING = """
@@ -94,50 +94,3 @@ def test_a_failure_has_its_place(tmp_path: Path, how: str, kind: FailureKind, pa
     assert attempt == (7 if how == "hang in a save" else 8), "a crash counts against what was begun last"
     assert re.search(pattern, story), story
     assert list(tmp_path.iterdir()) == [], "a failure is read once"
-
-
-FATAL = """main 0x0000000000000001
-Fatal Python error: Bus error
-
-Thread 0x0000000000000001 (most recent call first):
-  File "/a/main.py", line 3 in main
-
-Current thread 0x0000000000000002 [worker] (most recent call first):
-  File "/a/deep.py", line 7 in deep
-  File "/a/main.py", line ??? in above
-
-Extension modules: numpy, torch (total: 2)
-"""
-
-
-@pytest.mark.parametrize(
-    ("dump", "failure"),
-    [
-        ("", None),
-        ("main 0x0000000000000001\n", None),
-        ("main 0x00000000000", None),
-        (
-            FATAL,
-            (
-                FailureKind.CRASH,
-                "the rank crashed: Bus error (at /a/deep.py:7 in deep <- /a/main.py:??? in above)",
-            ),
-        ),
-        (
-            "main 0x1\nTimeout (0:00:05)!\nThread 0x",
-            (FailureKind.HANG, "no progress for 5 s (at an unknown place)"),
-        ),
-        (
-            "Timeout (1 day, 1:00:01.500000)!\n",
-            (FailureKind.HANG, "no progress for 90001 s (at an unknown place)"),
-        ),
-    ],
-)
-def test_dumps_of_other_versions_and_of_which_the_end_is_missing(
-    dump: str, failure: tuple[FailureKind, str] | None
-) -> None:
-    found = parse_dump(dump)
-    assert (found is None) == (failure is None)
-    if found and failure:
-        assert found[0] is failure[0]
-        assert found[1].startswith(failure[1])

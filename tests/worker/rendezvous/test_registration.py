@@ -161,20 +161,6 @@ def test_a_store_that_was_away_is_no_lost_lease(ledger: Ledger, trouble: str) ->
         assert ledger.node("n") == before == registration.node
 
 
-def test_a_node_whose_larger_packets_are_lost_leaves_until_they_come_through(ledger: Ledger) -> None:
-    """A renewal would come through, but no commit and no assignment."""
-    store = ledger.store.bare
-    assert isinstance(store, Away)
-    with registered(ledger, ttl=0.3) as registration:
-        before = registration.node
-        store.narrow = True
-        wait_for(lambda: registration._away)
-        store.clock.sleep(2.0)
-        assert ledger.node("n") is None
-        store.narrow = False
-        wait_for(lambda: (ledger.node("n") or before).registration > before.registration)
-
-
 def test_it_is_willing_while_the_store_is_away_and_leaks_nothing(ledger: Ledger) -> None:
     store = ledger.store.bare
     assert isinstance(store, Away)
@@ -187,18 +173,6 @@ def test_it_is_willing_while_the_store_is_away_and_leaks_nothing(ledger: Ledger)
         lose(ledger, registration)
         wait_for(lambda: (ledger.node("n") or before).registration > before.registration)
     assert ledger.node("n") is None
-    assert "0 leases" in repr(store)
-
-
-def test_a_half_made_registration_keeps_no_lease() -> None:
-    class HalfAway(Away):
-        def txn(self, *_: object):  # type: ignore[no-untyped-def]
-            raise StoreUnavailable("away")
-
-    store, before = HalfAway(), threading.active_count()
-    with pytest.raises(StoreUnavailable):
-        Registration(Ledger(store, "r"), Node("n", "host"), 30.0, EventLog())
-    assert threading.active_count() == before
     assert "0 leases" in repr(store)
 
 
@@ -233,23 +207,6 @@ def test_of_two_units_that_died_one_is_to_blame_and_the_other_is_lost(
         (left,) = state.underway()
         assert left.unit.config == ("c1", "c")[to_blame]
         assert not state.may_report(left), "the leader withdraws it"
-
-
-def test_a_failure_while_nothing_but_a_save_goes_on_fails_that(ledger: Ledger) -> None:
-    with registered(ledger) as registration:
-        assert ledger.mark_trained(assign(ledger, registration))
-        registration.renew(GONE, SOON)
-        assert ledger.state().underway() == []
-        assert [failure.kind for failure in ledger.state().configs["c"].failures] == [FailureKind.CRASH]
-
-
-def test_a_draining_node_still_drains_when_its_ranks_are_restarted(ledger: Ledger) -> None:
-    with registered(ledger) as registration:
-        assert ledger.drain("n", 7.0)
-        registration.renew(GONE, SOON)
-        node = ledger.node("n")
-        assert node is not None
-        assert node.drain == 7.0
 
 
 def test_the_unit_of_a_registration_that_was_lost_is_not_blamed(ledger: Ledger) -> None:

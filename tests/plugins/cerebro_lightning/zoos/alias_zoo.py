@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import lightning as L
 import numpy as np
 import torch
 from lightning_zoo import Net
@@ -46,22 +45,6 @@ class Keeping(Net):
         weight = float(self.remember(batch))
         self.log("remembered", weight)
         return loss * (1 + weight % 7 / 10)
-
-
-class HookWithDict(Keeping):
-    """As in every tutorial on feature extraction."""
-
-    def keep(self) -> None:
-        self.features = features = {"calls": 0.0}
-
-        def hook(module: nn.Module, args: Any, output: Tensor) -> None:
-            features["last"] = output.detach()
-            features["calls"] += 1
-
-        self.net[0].register_forward_hook(hook)
-
-    def remember(self, batch: Any) -> float:
-        return self.features["calls"] + float(self.features["last"].mean())
 
 
 class SwappedDicts(Keeping):
@@ -149,27 +132,6 @@ class Counting(torch.optim.SGD):
         return loss
 
 
-class OwnOptimizer(Net):
-    def configure_optimizers(self) -> Any:
-        return Counting(self.parameters(), lr=0.1)
-
-
-class ParameterAttributes(Keeping):
-    def remember(self, batch: Any) -> float:
-        parameter: Any = self.net[0].weight
-        parameter.visits = getattr(parameter, "visits", 0) + 1
-        return parameter.visits
-
-
-class HookOfParameter(Keeping):
-    def keep(self) -> None:
-        self.norms = norms = []
-        self.net[0].weight.register_hook(lambda grad: norms.append(float(grad.norm())))
-
-    def remember(self, batch: Any) -> float:
-        return sum(self.norms)
-
-
 class Decay:
     """What a scheduler's function may be: an object that remembers."""
 
@@ -203,16 +165,6 @@ class SchedulerClosure(SchedulerObject):
         return decay
 
 
-class SchedulerInside(SchedulerObject):
-    """Of a scheduler inside a scheduler."""
-
-    def configure_optimizers(self) -> Any:
-        optimizer = torch.optim.SGD(self.parameters(), lr=self.lr)
-        parts = [torch.optim.lr_scheduler.LambdaLR(optimizer, self.make()) for _ in range(2)]
-        scheduler = torch.optim.lr_scheduler.SequentialLR(optimizer, parts, milestones=[4])
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
-
-
 class ClassAttribute(Keeping):
     steps: ClassVar[int] = 0
     table: ClassVar[dict[str, int]] = {}
@@ -236,21 +188,6 @@ class Globals(Keeping):
         TABLE["total"] += batch[0].mean()
         ARRAY[1] += 2
         return STEPS + TABLE["n"] + float(TABLE["total"].sum()) + ARRAY.sum()
-
-
-def remembering(value: float, seen: list[float] = []) -> float:  # noqa: B006 - the subject
-    """A function that remembers."""
-    seen.append(value)
-    return sum(seen)
-
-
-class Defaults(Keeping):
-    def remember(self, batch: Any) -> float:
-        return remembering(float(batch[0].mean())) + self.times()
-
-    def times(self, counted: dict[str, int] = {}) -> int:  # noqa: B006 - the subject
-        counted["n"] = counted.get("n", 0) + 1
-        return counted["n"]
 
 
 @dataclass
@@ -337,42 +274,11 @@ class Group(Keeping):
         return 0.0
 
 
-class Anything:
-    """Has every attribute that it is asked for."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return lambda *_: self
-
-
-class Permissive(Keeping):
-    def keep(self) -> None:
-        self.anything = Anything()
-
-    def remember(self, batch: Any) -> float:
-        self.anything.calls += 1
-        return self.anything.calls
-
-
 class OnTrainer(Keeping):
     def remember(self, batch: Any) -> float:
         trainer: Any = self.trainer
         trainer.noted = getattr(trainer, "noted", 0) + 1
         return trainer.noted
-
-
-class Sharing(L.Callback):
-    """Has the module's own dict."""
-
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        self.features = pl_module.features
-
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
-        self.features["calls"] += 1
 
 
 class RequiresGrad(Keeping):
@@ -397,16 +303,6 @@ class NewFunction(Keeping):
         return self.function()
 
 
-class FirstFunction(NewFunction):
-    """It holds what it was made with."""
-
-    def remember(self, batch: Any) -> float:
-        value = float(batch[0].mean())
-        if not hasattr(self, "function"):
-            self.function = lambda: value
-        return self.function()
-
-
 class ReplacedFunction(Keeping):
     def keep(self) -> None:
         self.function = lambda: 3.0
@@ -414,16 +310,6 @@ class ReplacedFunction(Keeping):
     def remember(self, batch: Any) -> float:
         self.function = lambda: 4.0
         return self.function()
-
-
-class CountsInConstructor(Keeping):
-    made: ClassVar[int] = 0
-
-    def keep(self) -> None:
-        type(self).made += 1
-
-    def remember(self, batch: Any) -> float:
-        return 0.0
 
 
 class SetsDtype(Keeping):
@@ -498,15 +384,6 @@ class Harmless(Keeping):
             return drawn + self.cached("ab") + sum(self.remembered.values())
 
 
-class Sums64(Net):
-    """Logs single precision where the trainer computes in double."""
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        loss = super().training_step(batch, batch_idx)
-        self.log("third", loss.detach().float() / 3, on_step=False, on_epoch=True)
-        return loss
-
-
 class DropsWeights(Keeping):
     """Its checkpoint has one layer, in half the precision."""
 
@@ -523,17 +400,6 @@ class DropsWeights(Keeping):
         return float(self.norm(batch[0]).mean() + self.norm.running_mean.sum())
 
 
-class LargeTable(Keeping):
-    def keep(self) -> None:
-        import pandas as pd
-
-        self.table = pd.DataFrame({"n": np.zeros(600_000)})
-
-    def remember(self, batch: Any) -> float:
-        self.table.iloc[5, 0] += 1
-        return float(self.table["n"].sum())
-
-
 class LoaderIterator(Keeping):
     def keep(self) -> None:
         self.batches = iter(DataLoader(TensorDataset(torch.arange(100.0))))
@@ -547,16 +413,4 @@ class WalksThrough(Keeping):
         self.total = float(sum(x.sum() for x, _ in self.trainer.train_dataloader))
 
     def remember(self, batch: Any) -> float:
-        return 1.0
-
-
-class HookOfOptimizerLater(Keeping):
-    def remember(self, batch: Any) -> float:
-        self.trainer.optimizers[0].register_step_post_hook(lambda *_: None)
-        return 1.0
-
-
-class HookOfParameterLater(Keeping):
-    def remember(self, batch: Any) -> float:
-        self.net[0].weight.register_hook(lambda grad: grad * 0.5)
         return 1.0

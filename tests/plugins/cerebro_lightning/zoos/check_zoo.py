@@ -6,7 +6,6 @@ import functools
 import os
 import signal
 import time
-from pathlib import Path
 from typing import Any
 
 from lightning_zoo import Net
@@ -30,22 +29,10 @@ class InALibrary(Planted):
         return library.seen
 
 
-class InTheEnvironment(Planted):
-    def something(self) -> float:
-        os.environ["PLANTED_STEPS"] = str(int(os.environ.get("PLANTED_STEPS", "0")) + 1)
-        return int(os.environ["PLANTED_STEPS"])
-
-
 @functools.cache
 def first(_: str) -> list[int]:
     """The entries of a cache are no object's attribute."""
     return [0]
-
-
-class InACache(Planted):
-    def something(self) -> float:
-        first("calls")[0] += 1
-        return first("calls")[0]
 
 
 class OfTheTrainer(Planted):
@@ -56,17 +43,6 @@ class OfTheTrainer(Planted):
 class OfTheProcess(Planted):
     def something(self) -> float:
         return os.getpid() % 1000
-
-
-class InAFile(Planted):
-    def __init__(self, path: str) -> None:
-        super().__init__()
-        self.path = path
-
-    def something(self) -> float:
-        with Path(self.path).open("a") as file:
-            file.write("x")
-            return file.tell()
 
 
 class LogsAClock(Net):

@@ -90,8 +90,3 @@ class Backwards(Cli):
         parser.link_arguments(
             "model.init_args.dropout", "data.init_args.rows", compute_fn=lambda p: 48 + int(10 * p)
         )
-
-
-def classic(**arguments: Any) -> LightningCLI:
-    """As scripts do that name their classes."""
-    return Cli(Net, Data, subclass_mode_model=True, subclass_mode_data=True, **arguments)

@@ -80,25 +80,6 @@ class Plateau(Net):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "val_loss"}}
 
 
-class WideSlots(Net):
-    """An optimizer whose slots are wider than its parameters."""
-
-    def configure_optimizers(self) -> Any:
-        return WideSGD(self.parameters(), lr=self.lr)
-
-
-class WideSGD(torch.optim.SGD):
-    def step(self, closure: Any = None) -> Any:
-        loss = super().step(closure)
-        for parameter in self.param_groups[0]["params"]:
-            slots = self.state[parameter]
-            slots["count"] = slots.get("count", torch.zeros((), dtype=torch.int64)) + 1
-            slots["sum"] = slots.get("sum", torch.zeros((), dtype=torch.float64)) + parameter.detach().sum()
-            with torch.no_grad():
-                parameter.add_(slots["sum"] * 1e-3)
-        return loss
-
-
 class Dropout(Net):
     """Draws from all three generators, in the model and in hooks."""
 
@@ -259,15 +240,6 @@ class Unfreezing(Net):
         return torch.optim.SGD(self.net[2].parameters(), lr=self.lr, momentum=0.9)
 
 
-class OwnZeroGrad(Net):
-    """Never zeroes the gradients but decays them."""
-
-    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Any) -> None:
-        for parameter in self.parameters():
-            if parameter.grad is not None:
-                parameter.grad *= 0.5
-
-
 class Configured(L.LightningModule):
     """Made in ``configure_model``: blocks that are called through ``self(x)``, a parameter of the module
     itself, a tied weight, a frozen layer, and two groups of parameters."""
@@ -314,11 +286,6 @@ class Pearson(Net):
 class OwnBackward(Net):
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         (2 * loss).backward()
-
-
-class OwnState(Net):
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        return super().state_dict(*args, **kwargs)
 
 
 class Untrained(Net):
@@ -451,19 +418,6 @@ class Skips(Net):
         return -1 if batch_idx == 1 else None
 
 
-class RunsOut(Net):
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        next(iter(()))
-        return super().training_step(batch, batch_idx)
-
-
-class Interrupts(Net):
-    """Its code raises what Ctrl-C raises."""
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        raise KeyboardInterrupt
-
-
 class Hides(Net):
     """Keeps something that cannot be carried."""
 
@@ -503,11 +457,6 @@ class Diverges(Net):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         return F.cross_entropy(self.net(batch[0]), batch[1]) * float("nan")
-
-
-class Fetches(Net):
-    def training_step(self, dataloader_iter: Any) -> Tensor:  # type: ignore[override]
-        return super().training_step(next(dataloader_iter)[0], 0)
 
 
 class Sized(Net):

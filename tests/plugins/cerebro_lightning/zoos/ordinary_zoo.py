@@ -13,7 +13,6 @@ import torch
 import torchmetrics
 from lightning.pytorch.callbacks import (
     BackboneFinetuning,
-    BaseFinetuning,
     Callback,
     EarlyStopping,
     LearningRateMonitor,
@@ -23,7 +22,7 @@ from lightning.pytorch.callbacks import (
 from lightning_zoo import Net
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils import parametrizations, parametrize, prune
+from torch.nn.utils import parametrizations, prune
 from torchmetrics import wrappers
 
 
@@ -37,19 +36,6 @@ class Lazy(Net):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         loss = super().training_step(batch, batch_idx)
         return loss + self.late(batch[0]).square().mean() if self.current_epoch else loss
-
-
-class LazyConv(Net):
-    """Convolutions and layers that adapt, in ``configure_model``, seen to by a dry forward in ``setup``."""
-
-    def body(self, width: int) -> nn.Module:
-        return nn.Sequential()
-
-    def configure_model(self) -> None:
-        self.net = nn.Sequential(nn.Unflatten(1, (1, 6)), nn.LazyConv1d(4, 3), nn.Flatten(), nn.LazyLinear(3))
-
-    def setup(self, stage: str) -> None:
-        self.net(torch.zeros(2, 6))
 
 
 class Buffers(Net):
@@ -183,51 +169,6 @@ class Lbfgs(Net):
         return torch.optim.LBFGS(self.parameters(), lr=0.1, max_iter=4, line_search_fn="strong_wolfe")
 
 
-class Sam(torch.optim.Optimizer):
-    """As people copy it: the momentum is kept by an optimizer inside."""
-
-    def __init__(self, params: Any, base: Any, rho: float = 0.05, **kwargs: Any) -> None:
-        super().__init__(params, {"rho": rho, **kwargs})
-        self.base_optimizer = base(self.param_groups, **kwargs)
-        self.param_groups = self.base_optimizer.param_groups
-        self.defaults.update(self.base_optimizer.defaults)
-
-    @torch.no_grad()
-    def first_step(self) -> None:
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    self.state[p]["old"] = p.data.clone()
-                    p.add_(p.grad * group["rho"])
-
-    @torch.no_grad()
-    def second_step(self) -> None:
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    p.data = self.state[p]["old"]
-        self.base_optimizer.step()
-
-    def step(self, closure: Any = None) -> Any:
-        with torch.enable_grad():
-            loss = closure()
-        self.first_step()
-        with torch.enable_grad():
-            closure()
-        self.second_step()
-        return loss
-
-    def load_state_dict(self, state_dict: Any) -> None:
-        super().load_state_dict(state_dict)
-        self.base_optimizer.param_groups = self.param_groups
-
-
-class SharpnessAware(Net):
-    def configure_optimizers(self) -> Any:
-        optimizer = Sam(self.parameters(), torch.optim.SGD, lr=self.lr, momentum=0.9)
-        return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)]
-
-
 class Lookahead(torch.optim.Optimizer):
     """As people copy it: with a state dict of its own, slow weights in its own state."""
 
@@ -296,14 +237,6 @@ class Counting(torch.optim.SGD):
 class CountsBeside(Net):
     def configure_optimizers(self) -> Any:
         return Counting(self.parameters(), lr=0.1, momentum=0.9)
-
-
-class TensorRates(Net):
-    """A rate that is a tensor, and slots of half the precision."""
-
-    def configure_optimizers(self) -> Any:
-        optimizer = torch.optim.Adam(self.parameters(), lr=torch.tensor(0.05), amsgrad=True)
-        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)]
 
 
 class Wrapped(Net):
@@ -429,21 +362,6 @@ class Compiled(Net):
         return torch.compile(super().body(width), backend="eager")
 
 
-class ComplexWeights(Net):
-    def body(self, width: int) -> nn.Module:
-        self.mix = nn.Parameter(torch.randn(6, 6, dtype=torch.complex64))
-        self.register_buffer("phase", torch.zeros(6, dtype=torch.complex64))
-        return super().body(width)
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        mixed = torch.fft.ifft(torch.fft.fft(batch[0]) @ self.mix + self.phase).real
-        self.phase = self.phase + 0.01j
-        return super().training_step((mixed, batch[1]), batch_idx)
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.Adam(self.parameters(), lr=0.02)
-
-
 class Tied(Net):
     """Weights and a buffer that two parts share."""
 
@@ -487,16 +405,6 @@ class Finetuned(L.LightningModule):
         return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.7)]
 
 
-class ByLayers(BaseFinetuning):
-    def freeze_before_training(self, pl_module: Any) -> None:
-        self.freeze(pl_module.backbone)
-
-    def finetune_function(self, pl_module: Any, epoch: int, optimizer: Any) -> None:
-        if epoch:
-            part = pl_module.backbone[0] if epoch == 1 else pl_module.backbone[1]
-            self.unfreeze_and_add_param_group(part, optimizer, lr=0.01)
-
-
 class BringsCallbacks(Finetuned):
     def configure_callbacks(self) -> Any:
         return [
@@ -513,11 +421,6 @@ class BringsAveraging(Net):
 
 def pruning(**settings: Any) -> ModelPruning:
     return ModelPruning("l1_unstructured", amount=0.2, **settings)
-
-
-def random_pruning(**settings: Any) -> ModelPruning:
-    settings |= {"use_global_unstructured": False, "pruning_dim": 0, "parameter_names": ["weight"]}
-    return ModelPruning("random_structured", amount=0.3, **settings)
 
 
 def _seen(trainer: Any) -> dict[str, Any]:
@@ -642,59 +545,7 @@ class OtherOptimizer(Net):
             self.trainer.strategy.setup_optimizers(self.trainer)
 
 
-class Together(torch.optim.Optimizer):
-    """Two optimizers as one."""
-
-    def __init__(self, params: Any) -> None:
-        params = list(params)
-        self.parts = [
-            torch.optim.SGD(params[:2], lr=0.1, momentum=0.9),
-            torch.optim.Adam(params[2:], lr=0.02),
-        ]
-        super().__init__(params, {"lr": 0.1})
-        self.param_groups = [group for part in self.parts for group in part.param_groups]
-
-    def step(self, closure: Any = None) -> Any:
-        loss = closure()
-        for part in self.parts:
-            part.step()
-        return loss
-
-
-class Combined(Net):
-    def configure_optimizers(self) -> Any:
-        return Together(self.parameters())
-
-
 class Hooked(Net):
     def on_train_epoch_start(self) -> None:
         if self.current_epoch == 1:
             self.net[0].register_forward_hook(lambda *_: None)
-
-
-class Widened(Net):
-    """Another precision on the way."""
-
-    def on_train_epoch_end(self) -> None:
-        self.net.double()
-
-
-class Doubled(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x * 2
-
-
-class ParametrizedLater(Net):
-    def on_train_epoch_end(self) -> None:
-        parametrize.register_parametrization(self.net[0], "weight", Doubled())
-
-
-class LosesParameter(Net):
-    def on_train_epoch_end(self) -> None:
-        self.net[2].bias = None
-        self.trainer.optimizers[0].param_groups[0]["params"].pop()
-
-
-class LosesLayer(Net):
-    def on_train_epoch_end(self) -> None:
-        del self.net[1]
