@@ -35,6 +35,7 @@ from cerebro_elastic.runs.start.prepare_run import check_deadline, check_units
 from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.search.budgets import USED_UP
 from cerebro_elastic.simulation import Times, redecide
+from support.fault_sentences import read_faults
 
 BEGIN = 1_000_000.0
 SECONDS = 150.0
@@ -125,7 +126,7 @@ def test_the_cost_is_that_of_the_nodes_while_they_were_there() -> None:
     of = recipe({"cost": 250, "price_per_node_hour": 3600}, method="random", num=6)
     faults = "kill node-1 at 20 for 30"
     events = simulate(
-        of, seconds=Times(usual=4.0, hop=0.1), faults=faults, start_time=BEGIN
+        of, seconds=Times(usual=4.0, hop=0.1), faults=read_faults(faults), start_time=BEGIN
     ).simulation.events
     view = RunView(events)
     ended = view.state.usage.until
@@ -150,7 +151,7 @@ def test_the_cost_is_that_of_the_nodes_while_they_were_there() -> None:
 def test_the_time_without_nodes_counts_for_the_deadline_alone(budget: dict[str, Any], uses_all: bool) -> None:
     of, away = recipe(budget, method="random", num=6), SECONDS
     faults = f"kill node-0 at 30 for {away}\nkill node-1 at 30 for {away}"
-    events = simulate(of, seconds=4.0, faults=faults, start_time=BEGIN).simulation.events
+    events = simulate(of, seconds=4.0, faults=read_faults(faults), start_time=BEGIN).simulation.events
     late = [visit for visit in RunView(events).log if visit.started > BEGIN + 30]
     assert bool(late) == uses_all, "nothing is begun after the deadline"
     took = RunView(events).state.usage.until - BEGIN
