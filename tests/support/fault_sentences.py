@@ -14,7 +14,7 @@ _SENTENCE = re.compile(
 
 
 def read_faults(text: str) -> list[Fault]:
-    return list(map(_fault, text.splitlines()))
+    return [_fault(line) for line in text.splitlines() if line.strip()]
 
 
 def _fault(sentence: str) -> Fault:
