@@ -261,38 +261,6 @@ def test_gangs_need_as_many_nodes_as_the_job_has_not_the_recipe(project: Path) -
     assert (hosts.min_replicas, hosts.num_replicas) == (2, 4)
 
 
-@pytest.mark.usefixtures("project")
-def test_machines_that_prepare_data_share_the_rows() -> None:
-    words = ["--source", "rows.csv", "--to", "s3://b/d", "--partitions", "8", "--rows", "f:make", "-j", "3"]
-    with get_runner() as runner:
-        dryrun = runner.dryrun_component("cerebro.prepare", words, "local_cwd", cfg={}, workspace=None)
-    (params,) = dryrun.request.role_params.values()
-    shares = [options(shlex.join(replica.args))["--share"] for replica in params]
-    assert shares == ["0/3", "1/3", "2/3"]
-    given = shlex.join(params[0].args)
-    assert given.startswith(
-        f"{sys.executable} -m cerebro_elastic.cli prepare rows.csv s3://b/d --partitions 8"
-    )
-    assert (options(given)["--rows"], options(given)["--workers"]) == ("f:make", "2")
-
-
-@pytest.mark.usefixtures("project")
-def test_a_machine_prepares_data_with_the_words_of_the_command() -> None:
-    words = ["--source", "rows.csv", "--to", "s3://b/d", "--partitions", "8"]
-    columns = ["--label", "y", "--encode", "a,b", "--fill", "age=0,sex=x", "--split_by", "patient"]
-    with get_runner() as runner:
-        dryrun = runner.dryrun_component("cerebro.prepare", [*words, *columns], "local_cwd", {})
-        (params,) = dryrun.request.role_params.values()
-        given = shlex.join(params[0].args)
-        for part in ("--label y --encode a --encode b --split-by patient --fill age=0 --fill sex=x",):
-            assert part in given
-        assert not {"--rows", "--share", "--workers", "--bad"} & set(params[0].args)
-        with pytest.raises(
-            ComponentValidationException, match="-j is 2: machines share rows that a function"
-        ):
-            runner.dryrun_component("cerebro.prepare", [*words, "-j", "2"], "local_cwd", {})
-
-
 # For real.
 
 TORCHX_RUN = [sys.executable, "-m", "torchx.cli.main", "run"]

@@ -17,7 +17,8 @@ from cerebro_elastic.reporting.gap import Gap, gap
 from cerebro_elastic.reporting.progress import seconds_left, summary_line
 from cerebro_elastic.reporting.tables import clock_text
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
-from cerebro_elastic.simulation import Simulation, SyntheticMetrics, Times, read_faults, simulate
+from cerebro_elastic.simulation import Simulation, SyntheticMetrics, Times, simulate
+from support.fault_sentences import read_faults
 from support.world import FixedSearch
 
 PLAN = Plan("a-run", partitions=4, epochs=2, min_nodes=4, max_nodes=5)
@@ -26,7 +27,7 @@ UNEVEN = Times(configs={f"c{i:04d}": 5.0 + i for i in range(7)})
 
 def played(times: Times = UNEVEN, faults: str = "", plan: Plan = PLAN, configs: int = 7) -> Simulation:
     nodes = [Node(f"node-{i}", "host") for i in range(plan.min_nodes)]
-    read = read_faults(faults, [node.name for node in nodes])
+    read = read_faults(faults)
     search = FixedSearch([{"lr": float(i)} for i in range(configs)])
     return simulate(plan, nodes, LongestRemaining(), search, times, SyntheticMetrics({}, 8), faults=read)
 

@@ -26,7 +26,8 @@ from cerebro_elastic.scheduling.look_ahead import (
     present_state,
 )
 from cerebro_elastic.scheduling.openshop.rules import Longest
-from cerebro_elastic.simulation import Simulation, SyntheticMetrics, Times, read_faults, redecide, simulate
+from cerebro_elastic.simulation import Simulation, SyntheticMetrics, Times, redecide, simulate
+from support.fault_sentences import read_faults
 from support.world import FixedSearch
 
 PLAN = Plan("r", partitions=3, epochs=2, min_nodes=3, max_nodes=3)
@@ -41,7 +42,7 @@ def run(make: Callable[[], Policy], plan: Plan = PLAN, spread: float = 0.0, faul
     seconds["c0004"] = sum(seconds.values()) / plan.partitions
     nodes = [Node(f"n{k}", f"h{k}") for k in range(plan.min_nodes)]
     toy = SyntheticMetrics({}, plan.epochs * plan.partitions)
-    disturbances = read_faults(faults, [node.name for node in nodes])
+    disturbances = read_faults(faults)
     done = simulate(
         plan,
         nodes,

@@ -30,6 +30,7 @@ from cerebro_elastic.runs.from_recipe import make_search, plan_of
 from cerebro_elastic.runs.start.prepare_run import check_deadline, check_units
 from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.simulation import Times, redecide
+from support.fault_sentences import read_faults
 
 BEGIN = 1_000_000.0
 SECONDS = 150.0
@@ -120,7 +121,7 @@ def test_the_cost_is_that_of_the_nodes_while_they_were_there() -> None:
     of = recipe({"cost": 250, "price_per_node_hour": 3600}, method="random", num=6)
     faults = "kill node-1 at 20 for 30"
     events = simulate(
-        of, seconds=Times(usual=4.0, hop=0.1), faults=faults, start_time=BEGIN
+        of, seconds=Times(usual=4.0, hop=0.1), faults=read_faults(faults), start_time=BEGIN
     ).simulation.events
     view = RunView(events)
     ended = view.state.usage.until

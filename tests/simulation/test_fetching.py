@@ -18,10 +18,10 @@ from cerebro_elastic.simulation import (
     SyntheticMetrics,
     Times,
     measured,
-    read_faults,
     redecide,
     simulate,
 )
+from support.fault_sentences import read_faults
 from support.world import FixedSearch
 
 PLAN = Plan("r", partitions=4, epochs=2, min_nodes=4, max_nodes=4)
@@ -34,7 +34,7 @@ SLOW = Times(usual=10.0, nodes={"n0": 2.0}, fetch=4.0)
 def run(plan: Plan, times: Times = SLOW, faults: str = "", hosts: Sequence[str] = NAMES) -> Simulation:
     """It keeps all invariants, every unit is done once, and all decisions are found again."""
     nodes = [Node(name, host) for name, host in zip(NAMES, hosts, strict=True)]
-    toy, outages = SyntheticMetrics({}, plan.epochs * plan.partitions), read_faults(faults, NAMES)
+    toy, outages = SyntheticMetrics({}, plan.epochs * plan.partitions), read_faults(faults)
     done = simulate(plan, nodes, Auto(), SEARCH, times, toy, faults=outages, lease=0.5)
     assert check(done.events) == []
     assert done.state.outcome == "finished"

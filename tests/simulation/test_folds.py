@@ -27,6 +27,7 @@ from cerebro_elastic.runs.forecast.simulate import simulate_plan, toy_curves
 from cerebro_elastic.runs.from_recipe import make_search, plan_of
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.simulation import Simulation, Times, redecide
+from support.fault_sentences import read_faults
 
 RECIPE: Mapping[str, Any] = {
     "name": "folded",
@@ -48,7 +49,9 @@ def simulated(**changed: Any) -> Simulation:
     recipe = recipe_of(**changed)
     validations = recipe.data.partitions // recipe.folds if recipe.folds else 1
     plan = plan_of(recipe, "folded", recipe.data.partitions, validations)
-    done = simulate_plan(recipe, plan, Times(usual=10.0), toy_curves(recipe, plan), faults=faults)
+    done = simulate_plan(
+        recipe, plan, Times(usual=10.0), toy_curves(recipe, plan), faults=read_faults(faults)
+    )
     assert check(done.events) == []
     assert redecide(done.events, LongestRemaining(), make_search(recipe)).explanation is None
     return done

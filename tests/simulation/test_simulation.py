@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
@@ -22,7 +21,7 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Phase, RecordHead, Strategy, Unit
-from cerebro_elastic.errors import RecipeError, ScheduleError
+from cerebro_elastic.errors import ScheduleError
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.simulation import (
     Fault,
@@ -30,10 +29,10 @@ from cerebro_elastic.simulation import (
     SyntheticMetrics,
     Times,
     measured,
-    read_faults,
     redecide,
     simulate,
 )
+from support.fault_sentences import read_faults
 from support.world import FixedSearch, RestlessSearch
 
 PLAN = Plan("simulated", partitions=4, epochs=2, max_nodes=4, min_nodes=4, seed=3)
@@ -52,7 +51,7 @@ def run(
 ) -> Simulation:
     """A simulation that keeps all invariants, and in which all decisions are found again."""
     toy = SyntheticMetrics({"val_loss": "min"}, plan.epochs * plan.partitions)
-    disturbances = read_faults(faults, [node.name for node in nodes])
+    disturbances = read_faults(faults)
     done = simulate(plan, nodes, LongestRemaining(), search, times, toy, faults=disturbances, spread=spread)
     assert check(done.events) == []
     assert redecide(done.events, LongestRemaining(), search).explanation is None
@@ -373,31 +372,3 @@ def test_an_impossible_simulation_is_reported() -> None:
             simulate(PLAN, nodes, LongestRemaining(), SIX, Times(), toy)
     with pytest.raises(ScheduleError, match="more than 100000000 units"):
         simulate(replace(PLAN, epochs=10**9), NODES, LongestRemaining(), SIX, Times(), toy)
-
-
-@pytest.mark.parametrize(
-    ("faults", "message"),
-    [
-        (f"kill node-1 at 1{'0' * 30}", "at is 1e+30; it must be"),
-        ("kill node-7 at 3", "a node 'node-7' that the run does not have; did you mean 'node-1'?"),
-        (
-            "kill node-1 in 3",
-            "line 1 of the faults, 'kill node-1 in 3', is not like `kill NODE at 30 for 10`",
-        ),
-        (
-            "\nkil node-1 at 3",
-            "line 2 of the faults, 'kil node-1 at 3': nothing is called 'kil'; did you mean",
-        ),
-        ("slow node-1 at 3", "`slow`, and nothing else, says `by` how much"),
-        ("kill node-1 at 3 by 2", "`slow`, and nothing else, says `by` how much"),
-        ("crash node-1 at 3 for 2", "only kill, drain, slow last `for` some seconds"),
-        ("kill node-1 at 3 within 2", "only `drain` says `within` how many seconds"),
-        (f"kill node-1 at 1{'0' * 400}", "at is inf; it must be a finite number"),
-        (f"kill node-1 at 1 for 1{'0' * 30}", "seconds is 1e+30; it must be a finite number"),
-        ("slow node-1 at 1 by 0", "`slow`, and nothing else, says `by` how much, a number above 0"),
-        ("drain leader at 3", "the leader decides, and is no node: it can be killed, and nothing else"),
-    ],
-)
-def test_wrong_faults(faults: str, message: str) -> None:
-    with pytest.raises(RecipeError, match=re.escape(message)):
-        read_faults(faults, ["node-0", "node-1"])
