@@ -29,7 +29,6 @@ import cerebro_elastic
 from cerebro_elastic import torchx_component
 from cerebro_elastic.cli.app import app as cerebro
 from cerebro_elastic.runs.results.verify import verify
-from cerebro_elastic.system.forkserver import SOCKET
 from support.kubernetes_types import check_type
 from support.waiting import SOON
 
@@ -351,17 +350,3 @@ def test_a_job_runs_to_its_end_on_two_hosts(project: Path) -> None:
     assert result.spec.plan.max_nodes == 2
     assert verify(result) == []
     assert len(list((project / "runs").glob("job*/history.jsonl"))) == 2, "each host has the record"
-
-
-@pytest.mark.cluster
-def test_nobody_outlives_torchx(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(SOCKET, raising=False)  # each host has a fork server of its own
-    (project / "job.yaml").write_text(RECIPE.format(epochs=99_999))
-    words = ("-j", "1x1", "--grace", "1", "--run_id")
-    with started(project, *words, "interrupted") as interrupted, started(project, *words, "killed") as killed:
-        for job in (interrupted, killed):
-            job.wait_for(Job.complete, "all parts to run")
-        killed.torchx.kill()
-        interrupted.torchx.send_signal(signal.SIGINT)
-        for job in (interrupted, killed):
-            job.wait_for(Job.over, "everybody to end")

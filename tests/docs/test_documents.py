@@ -142,9 +142,8 @@ def test_the_tutorials_trainer(newcomer: Path) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("page", ["ray-tune", "optuna"])
-def test_the_pages_for_users_of_other_tools(page: str, newcomer: Path) -> None:
-    (script,) = write_files(f"docs/coming-from/{page}.md", newcomer)
+def test_the_page_for_users_of_optuna(newcomer: Path) -> None:
+    (script,) = write_files("docs/coming-from/optuna.md", newcomer)
     shorten(newcomer / script)
     assert "'lr': " in typed_in_a_fork(["python", script], newcomer)
 

