@@ -13,7 +13,6 @@ from cerebro_elastic.controller import candidate as candidates
 from cerebro_elastic.controller.candidate import Candidate, Host
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.configs import Config
-from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Unit
@@ -197,18 +196,3 @@ def test_a_run_of_which_all_was_deleted_stops(scene: Scene) -> None:
 
     scene.after[5] = wipe
     assert "is gone" in ended(scene)
-
-
-def test_a_process_that_does_not_know_the_run_says_what_it_cannot_read(scene: Scene, tmp_path: Path) -> None:
-    scene.world.elect()
-    scene.write("configs/c0000", GARBAGE["half"])
-    journal, world = Journal(tmp_path / "fresh.jsonl"), scene.world
-    with pytest.raises(ForeignValue, match=r"configs/c0000.*is not of this run"):
-        Candidate(scene.ledger, world.policy, world.search, journal, Host(), clock=world.clock).run()
-
-
-def test_a_node_without_a_lease_is_nobodys(scene: Scene) -> None:
-    """Its key would stay for ever, and keep the name."""
-    lease = scene.world.store.grant(30)
-    scene.write("nodes/b", lambda _: encode(Node("b", "host", boot="ghost")).encode())
-    assert scene.ledger.register(Node("b", "host", boot="real"), lease).boot == "real"

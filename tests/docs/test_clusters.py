@@ -16,7 +16,6 @@ import pytest
 import yaml
 from torchx.runner import get_runner
 
-from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.store.client.etcd_program import find_etcd
 from support import pages
 from support.kubernetes_types import check_type
@@ -45,23 +44,6 @@ def test_every_job_can_be_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
         with get_runner() as runner:
             scheduler, component = found[1] or "local_cwd", found[3] or "cerebro.mop"
             runner.dryrun_component(component, shlex.split(found[4]), scheduler, cfg=cfg, workspace=None)
-
-
-def test_the_torchrun_command_is_ours() -> None:
-    (command,) = [words for words in commands() if words[0] == "torchrun"]
-    ours = agent_command("RUN", "HOST:PORT", "node-0", 1)
-    assert {word.partition("=")[0] for word in command[1:]} <= {word.partition("=")[0] for word in ours}
-    (exported,) = [words for words in commands() if words[0] == "export" and "GRACE" in words[1]]
-    grace, shutdown = (float(word.partition("=")[2]) for word in exported[1:])
-    assert shutdown > grace
-
-
-def test_every_file_that_is_named_is_there() -> None:
-    text = "".join((ROOT / page).read_text() for page in PAGES)
-    named = set(re.findall(r"docs/clusters/[\w/.]+|(?<=\]\(\.\./)clusters/[\w/.]+", text))
-    assert len(named) >= 5
-    for name in named:
-        assert (ROOT / "docs" / name.removeprefix("docs/")).exists(), name
 
 
 def test_the_slurm_script(tmp_path: Path) -> None:
@@ -219,20 +201,3 @@ def check_hosts(job: dict[str, Any]) -> dict[str, Any]:
     assert {mount["name"] for mount in container["volumeMounts"]} == {v["name"] for v in pod["volumes"]}
     assert "env" not in container, "secrets come by reference"
     return parameters
-
-
-def test_a_type_of_the_api_that_is_not_kept_is_reported() -> None:
-    job = manifests("hosts.yaml")["Job"]
-    (container,) = job["spec"]["template"]["spec"]["containers"]
-    for key, value, text in [
-        ("comand", [], r"containers\[0\] has {'comand'}: expected V1Container"),
-        ("command", "cerebro", r"containers\[0\].command is 'cerebro': expected list\[str\]"),
-        ("name", None, r"containers\[0\].name is None: expected str"),
-        ("volumeMounts", [{"name": "runs"}], r"volumeMounts\[0\]: Invalid value for `mount_path`"),
-    ]:
-        wrong = {
-            **job,
-            "spec": {**job["spec"], "template": {"spec": {"containers": [{**container, key: value}]}}},
-        }
-        with pytest.raises(ValueError, match=text):
-            check_type(wrong, "V1Job", "Job")

@@ -141,41 +141,6 @@ def test_values_of_other_cells(cell: Cell, tmp_path: Path) -> None:
     assert written("use", tmp_path) == name
 
 
-def test_the_class_is_that_of_the_latest_run(cell: Cell, tmp_path: Path) -> None:
-    """It has no method that says which cell it comes from, and its first text was run again."""
-    first = "from dataclasses import dataclass\n@dataclass\nclass Size:\n    rows: int = {}"
-    for rows in (1, 2, 1):
-        cell(first.format(rows))
-    assert imported(written("Size", tmp_path), tmp_path).Size().rows == 1
-
-
-def test_a_class_may_derive_from_the_one_whose_name_it_takes(cell: Cell, tmp_path: Path) -> None:
-    for number in (1, 2, 3):
-        base = "Net" if number > 1 else "object"
-        cell(f"class Net({base}):\n    def of_{number}(self): return {number}")
-    net = imported(written("Net", tmp_path), tmp_path).Net()
-    assert (net.of_1(), net.of_2(), net.of_3()) == (1, 2, 3)
-
-
-def test_annotations_stay_texts(cell: Cell, tmp_path: Path) -> None:
-    cell("from __future__ import annotations")
-    cell("class Node:\n    def next(self) -> Node | Unknown: ...")
-    node = imported(written("Node", tmp_path), tmp_path).Node
-    assert node.next.__annotations__ == {"return": "Node | Unknown"}
-
-
-def test_modules_beside_the_notebook(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module of the user's is found by processes that were started elsewhere."""
-    (tmp_path / "own_of_cells.py").write_text("def three(): return 3")
-    monkeypatch.syspath_prepend(tmp_path)
-    cell("from own_of_cells import three\ndef f(): return three()")
-    root = tmp_path / "root"
-    name = written("f", root)
-    sys.modules.pop("own_of_cells")
-    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(tmp_path)])
-    assert imported(name, root).f() == 3
-
-
 def test_a_pickle_is_that_of_the_notebook(cell: Cell, tmp_path: Path) -> None:
     cell("import numpy\ntable = numpy.arange(3)\ndef f(): return table.sum()")
     name = written("f", tmp_path)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cerebro_elastic.data.manifest import Column
 from cerebro_elastic.data.reading.description import describe
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.reporting.dataset import as_png, description_tables, render_dataset
@@ -74,28 +73,6 @@ def test_pictures_have_the_pixels_of_the_array(shape: tuple[int, ...], mode: str
     assert (picture.mode, picture.size) == (mode, (8, 9))
     expected = pixels.transpose(1, 2, 0) if shape[0] in (1, 4) else pixels
     np.testing.assert_array_equal(np.asarray(picture), expected.squeeze())
-
-
-def test_pictures_of_other_numbers_are_scaled_and_large_ones_thinned() -> None:
-    for values, expected in (
-        (np.linspace(0, 0.5, 100), (0, 127)),
-        (np.linspace(-3, 3, 100), (0, 255)),
-        (np.arange(100), (0, 255)),
-        (np.array([np.nan] + [1.0] * 99), (0, 255)),
-        (np.full(100, 7), (0, 0)),
-    ):
-        picture = np.asarray(Image.open(io.BytesIO(as_png(values.reshape(10, 10)))))
-        assert (picture.min(), picture.max()) == expected
-    assert Image.open(io.BytesIO(as_png(np.zeros((1000, 20))))).size == (5, 250)
-
-
-@pytest.mark.parametrize("shape", [(), (64,), (3, 4), (8, 8, 2), (8, 8, 8, 3)])
-def test_a_sample_that_is_no_image_has_no_picture(shape: tuple[int, ...], tmp_path: Path) -> None:
-    url = str(tmp_path / "out")
-    manifest = prepare(lambda: {"x": np.ones((3, *shape))}, url, partitions=1, seed=0)
-    assert manifest.columns == (Column("x", "<f8", shape),)
-    assert "data:image/png" not in render_dataset(describe(url))
-    assert "Samples" in shown(url)
 
 
 def test_sequences_and_encoded_values_are_shown_too(tmp_path: Path) -> None:

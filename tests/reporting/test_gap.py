@@ -48,26 +48,12 @@ def test_equal_units_without_costs_reach_the_bound() -> None:
     assert {round(after_visit.share, 9) for after_visit in gaps(done.events)} == {0.0}
 
 
-def test_before_the_first_visit_there_is_none() -> None:
-    done = played()
-    first = next(i for i, event in enumerate(done.events) if isinstance(event, UnitCommitted))
-    assert gap(RunView(done.events[:first]).state) is None
-    assert gap(State()) is None
-
-
 def test_hops_and_decisions_are_in_the_gap() -> None:
     """Seven configs of 5 to 11 s on 4 nodes with one partition each: a node has 2 x 56 s to train."""
     with_hops = gap(played(replace(UNEVEN, hop=0.5, dispatch=0.25)).state)
     assert with_hops is not None
     assert with_hops.bound == pytest.approx(112.0)
     assert with_hops.forecast >= 112.0 + 14 * 0.75 - 0.25
-
-
-def test_a_node_that_is_idle_goes_on_from_now() -> None:
-    """Four units of 10 s, each with a hop of 1, on one node: after each visit it is idle for a moment."""
-    plan = replace(PLAN, partitions=2, epochs=1, min_nodes=1, max_nodes=1)
-    after_visits = gaps(played(Times(usual=10.0, hop=1.0), plan=plan, configs=2).events)
-    assert [(now.forecast, round(now.bound, 9)) for now in after_visits] == [(44.0, 40.0)] * 4
 
 
 def test_the_forecast_is_what_comes_once_units_are_known() -> None:
@@ -86,39 +72,6 @@ def test_a_lost_node_leaves_its_work_to_the_others_and_is_no_gap() -> None:
     assert lost is not None
     assert lost.bound > 1.2 * alone.bound
     assert lost.share < 0.1
-
-
-def test_a_node_that_joins_late_does_not_count_before() -> None:
-    plan = replace(PLAN, min_nodes=1, max_nodes=2)
-    joined = gap(played(Times(usual=10.0), "join node-9 at 165", plan, configs=8).state)
-    assert joined is not None
-    assert joined.share < 0.05
-
-
-def test_a_stalled_run_has_no_gap() -> None:
-    done = played(faults="\n".join(f"kill node-{i} at 30" for i in range(4)))
-    assert done.state.outcome is None
-    assert gap(done.state) is None
-
-
-def test_replicas_spread_what_is_left() -> None:
-    """Of two nodes the second is as fast; all that is left may go to either."""
-    done = played(plan=replace(PLAN, min_nodes=2, max_nodes=2))
-    middle = RunView(done.events[: len(done.events) // 2]).state
-    both = tuple(sorted(middle.nodes))
-    spread = replace(middle, homes=dict.fromkeys(range(4), both))
-    alone, shared = gap(middle), gap(spread)
-    assert alone is not None
-    assert shared is not None
-    assert shared.bound <= alone.bound * (1 + 1e-9)
-    assert shared.bound == pytest.approx(alone.bound, rel=0.1)
-
-
-def test_a_run_in_which_much_went_wrong(past: Any) -> None:
-    """Nine seconds; node-0 has trained in seven units for 0.8 s each."""
-    at_end = gap(past.state)
-    assert at_end is not None
-    assert (at_end.forecast, round(at_end.bound, 6)) == (9.0, 5.6)
 
 
 def test_the_gap_is_shown_while_the_run_goes_on(past: Any) -> None:

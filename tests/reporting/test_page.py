@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from playwright.sync_api import Browser, Page, expect
 
 from cerebro_elastic.core.history.view import RunView
-from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.recipes import Objective
@@ -128,63 +127,6 @@ def test_every_unit_is_a_bar_that_says_what_it_was(browser: Browser, past: Any, 
     assert f"node-2 in quarantine for about {share.quarantined:.4g} s: its disk is full" in texts
 
 
-def test_the_nodes_table_has_where_their_time_went(page: Page, past: Any) -> None:
-    heads = page.locator("#node-table th").all_inner_texts()
-    cells = page.locator("#node-table tbody tr", has_text="node-2").locator("td").all_inner_texts()
-    share = next(share for share in timeline(RunView(past.events)).shares if share.node == "node-2")
-    shown = dict(zip(heads, cells, strict=True))
-    assert (shown["units"], shown["quarantine"]) == ("2", f"{share.quarantined:.1f} s")
-    assert "profiles" not in shown, "nothing was profiled"
-
-
-def test_the_optimality_gap_is_shown(page: Page) -> None:
-    text = page.locator("#gap").inner_text()
-    assert text.startswith("The run took 9.0 s. With the seconds that its units took")
-    assert "before 5.6 s: without hops, waits and lost work it would be 1.61 times as fast" in text
-
-
-def test_a_config_is_shown_alone_while_its_row_has_the_focus(page: Page) -> None:
-    line = page.locator('#coordinates polyline[data-config="c0000"]')
-    expect(line).to_have_css("opacity", "1")
-    page.locator('#board tr[data-config="c0001"]').focus()
-    expect(line).to_have_css("opacity", "0.15")
-    expect(page.locator('#coordinates polyline[data-config="c0001"]')).to_have_css("opacity", "1")
-
-
-def test_names_given_by_users_are_escaped(page: Page) -> None:
-    assert '<b>odd & "quoted"</b>' in page.locator("#board").inner_text()
-    assert page.locator("b", has_text="odd").count() == 0
-
-
-def test_no_text_of_a_user_ends_the_script(browser: Browser, past: Any, tmp_path: Path) -> None:
-    hostile = "</script><script>document.title = 'hacked'</script><!--<script>"
-    past.state.configs["c0003"].hparams["act"] = hostile
-    with opened(browser, tmp_path, report(past)) as page:
-        expect(page.locator("#board")).to_contain_text(hostile)
-        assert page.title() == "a-run: report"
-
-
-def test_it_fits_a_narrow_screen_and_can_be_read(page: Page) -> None:
-    page.set_viewport_size({"width": 400, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 400
-    ink, ground = page.evaluate(
-        "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
-    )
-    assert contrast(ink, ground) > 7
-
-
-def contrast(one: str, other: str) -> float:
-    """WCAG's contrast ratio of two ``rgb(r, g, b)``."""
-
-    def light(colour: str) -> float:
-        parts = [int(part) / 255 for part in colour.removeprefix("rgb(").removesuffix(")").split(",")]
-        red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
-        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-    low, high = sorted((light(one), light(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
 @pytest.mark.parametrize("events", [0, 4, 9, 16, 24])
 def test_a_run_that_goes_on_has_a_report(browser: Browser, past: Any, tmp_path: Path, events: int) -> None:
     past.events = past.events[:events]
@@ -203,22 +145,6 @@ def test_nothing_is_asked_of_a_report(page: Page) -> None:
     assert dialog.get_by_role("button").all_inner_texts() == ["Close"]
 
 
-def test_the_costs_of_strategies_are_shown(browser: Browser, past: Any, tmp_path: Path) -> None:
-    tried = type(past)({"c0000": {"lr": 0.1}})
-    tried.join("node-0", "node-1")
-    tried.place()
-    tried.visit("c0000", "node-0", 0.0)
-    tried.try_on("c0000", "node-0", "node-1")
-    tried.visit("c0000", "node-0", 3.0)
-    with opened(browser, tmp_path, report(tried)) as page:
-        text = page.locator("#strategies").inner_text()
-        assert "How strategies did" in text
-        assert "ddp x2 over 2 nodes" in text
-        assert "5 MB" in text
-        assert "fastest" in text
-        assert "profiles" in page.locator("#node-table thead").inner_text()
-
-
 def test_long_runs_stay_small(
     browser: Browser, past: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,55 +158,6 @@ def test_long_runs_stay_small(
     monkeypatch.setattr(module, "_PIXELS", 0.5)
     with opened(browser, tmp_path, report(past)) as page:
         assert any(text.startswith("7 attempts at 3 configs on node-0") for text in tips(page))
-
-
-def test_a_failure_between_long_waits_is_as_long_as_it_was(past: Any) -> None:
-    """What is too short to be seen is not drawn over the time after it, nor over another's work."""
-    line = timeline(RunView(past.events))
-    short, visit = next(s for s in line.spans if s.lost), next(s for s in line.spans if s.visit)
-    at = line.begin
-    spans = [
-        replace(short, node="node-0", start=at, end=at + 0.1),
-        replace(short, node="node-0", start=at + 65.0, end=at + 65.1),
-        replace(visit, node="node-0", start=at + 65.1, end=at + 500.0),
-    ]
-    drawn = spans_together(replace(line, end=at + 1000.0, spans=spans), 0.5)
-    assert [(bar["lost"], bar["end"] - bar["begin"] < 1) for bar in drawn] == [
-        (True, True),
-        (True, True),
-        (False, False),
-    ]
-
-
-def test_training_lies_beside_validation(scripts: Any) -> None:
-    names = ["acc", "loss", "train/f1", "train_loss_epoch", "val/f1", "val_acc", "val_loss", "epoch"]
-    assert scripts("curves", "inOrder", names, "val_loss") == [
-        *("val_loss", "loss", "train_loss_epoch"),  # the objective's comes first
-        *("acc", "val_acc"),
-        "epoch",
-        *("val/f1", "train/f1"),
-    ]
-
-
-def marks_up(browser: Browser, folder: Path, past: Any, **metrics: Sequence[float]) -> list[list[str]]:
-    """The marks of the vertical axes for a config with these metrics."""
-    run = type(past)({"c0000": {"lr": 0.1}}, partitions=1)
-    run.join("node-0")
-    run.place()
-    for epoch, values in enumerate(zip(*metrics.values(), strict=True)):
-        run.visit("c0000", "node-0", float(epoch), **dict(zip(metrics, values, strict=True)))
-    with opened(browser, folder, report(run)) as page:
-        figures = page.locator("#panels figure").all()
-        return [figure.locator("text.end").all_text_contents() for figure in figures]
-
-
-def test_charts_side_by_side_share_a_scale_where_that_helps(
-    browser: Browser, past: Any, tmp_path: Path
-) -> None:
-    one, other = marks_up(browser, tmp_path, past, val_loss=[2.0, 1.0], train_loss=[1.5, 1.0])
-    assert one == other == ["1", "1.2", "1.4", "1.6", "1.8", "2"]
-    one, other = marks_up(browser, tmp_path, past, val_loss=[0.9, 0.5], train_loss=[90.0, 50.0])
-    assert (one, other) == (["0.5", "0.6", "0.7", "0.8", "0.9"], ["50", "60", "70", "80", "90"])
 
 
 def test_one_metric_can_be_chosen(browser: Browser, past: Any, tmp_path: Path) -> None:
@@ -314,22 +191,6 @@ def test_tables_are_downloaded_as_csv(browser: Browser, past: Any, tmp_path: Pat
         titles, *lines = downloaded(page, "metrics of all epochs")
         assert titles == ["config", "epoch", "act", "lr", "loss", "val_acc"]
         assert len(lines) == 5
-
-
-STORY = f"RuntimeError: {'shapes that cannot be multiplied ' * 200}(at net.py:12)"
-
-
-@pytest.mark.parametrize("width", [500, 1200])
-def test_a_long_failure_squeezes_nothing(browser: Browser, past: Any, tmp_path: Path, width: int) -> None:
-    end = next(i for i, e in enumerate(past.events) if getattr(e, "status", None) is Status.FAILED)
-    past.events[end] = replace(past.events[end], reason=STORY)
-    with opened(browser, tmp_path, report(past), width) as page:
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        rows = [row.bounding_box() for row in page.locator("#board tr[data-config]").all()]
-        assert all(row is not None and row["height"] < 45 for row in rows), "each is one line"
-        page.get_by_role("button", name="c0003", exact=True).click()
-        expect(page.get_by_role("dialog")).to_contain_text(STORY)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("width", [500, 1200])
@@ -371,53 +232,6 @@ def test_any_values_can_be_drawn(scripts: Any, bests: list[float], settings: lis
         assert heights == sorted(heights)
         assert all(TOP - 1e-6 <= at <= BOTTOM + 1e-6 for at in heights)
         assert all(after - before >= 14 for before, after in pairwise(heights)), "texts do not overlap"
-
-
-def placed(scripts: Any, values: Sequence[Any], bests: Sequence[float] = (), log: bool | None = None) -> Any:
-    """The axes for configs with these values of ``a``, and of the objective; heights from 0 to 1."""
-    rows = [
-        [f"c{i}", {"hparams": {"a": value}, "best": best}]
-        for i, (value, best) in enumerate(zip(values, bests or range(len(values)), strict=True))
-    ]
-    drawn = {} if log is None else {"a": log}
-    axes = scripts("space", "coordinates", rows, ["a"], "m", drawn)["axes"]
-    return axes, [[(BOTTOM - at) / (BOTTOM - TOP) for at in axis["heights"]] for axis in axes]
-
-
-def test_axes_have_their_values_where_they_are(scripts: Any) -> None:
-    (_, metric), (_, heights) = placed(scripts, [1, 2, 3], [0.90, 0.91, 0.50])
-    assert heights == pytest.approx([0.4 / 0.41, 1.0, 0.0], abs=0.01)
-    assert [text for _, text in metric["marks"]] == ["0.91", "0.5"], "0.9 would overlap"
-    heights = placed(scripts, [1, 2, 10])[1][0]
-    assert heights == pytest.approx([0.0, 1 / 9, 1.0], abs=0.01)
-
-
-@pytest.mark.parametrize(
-    ("values", "log", "heights"),
-    [
-        ([0.001, 0.01, 0.1], None, [0.0, 0.5, 1.0]),
-        ([0.001, 0.01, 0.1], False, [0.0, 0.09, 1.0]),
-        ([1, 2, 4], True, [0.0, 0.5, 1.0]),
-        ([1, 2, 4], None, [0.0, 1 / 3, 1.0]),
-        ([-1.0, 0.0, 100.0], True, [0.0, 1 / 101, 1.0]),
-        ([True, False, True], None, [1.0, 0.0, 1.0]),
-        (["b", "a", "c"], None, [0.5, 0.0, 1.0]),
-        ([0.1, None, 0.3], None, [0.0, 1.0, 0.5]),
-        ([str(10**400), 1, 2], None, [0.5, 0.0, 1.0]),
-    ],
-)
-def test_axes_by_the_kind_of_their_values(
-    scripts: Any, values: Any, log: bool | None, heights: list[float]
-) -> None:
-    assert placed(scripts, values, log=log)[1][0] == pytest.approx(heights, abs=0.01)
-
-
-def test_a_nought_lies_below_a_logarithmic_axis(scripts: Any) -> None:
-    (axis, _), (heights, _) = placed(scripts, [0.0, 0.0001, 0.01])
-    assert axis["log"]
-    assert heights[0] == 0.0
-    assert 0.1 < heights[1] < 0.2
-    assert [text for _, text in axis["marks"]] == ["0.01", "0.0001", "0"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 from dataclasses import replace
-from functools import reduce
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from cerebro_elastic.cli.output import state_json
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config
-from cerebro_elastic.core.model.events import UnitCommitted
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Point, State
@@ -68,26 +66,6 @@ def test_the_progress_fits_the_terminal(configs: int, nodes: int, lines: int) ->
     assert any(line.startswith(f"c{configs - nodes:04d}") for line in shown), "those in training are shown"
 
 
-def test_eighty_columns_show_all_configs_and_cut_nothing() -> None:
-    known = state(24, 2)
-    values = {name: 10.0 ** (i / 2 - 9) for i, name in enumerate(known.configs)}
-    own = {name: {"weight_decay": 1e-5 / (3 + i), "momentum": 1 / (3 + i)} for i, name in enumerate(values)}
-    known = replace(
-        known,
-        curves={name: curve(value) for name, value in values.items()},
-        configs={
-            name: replace(config, hparams={**config.hparams, **own[name]})
-            for name, config in known.configs.items()
-        },
-    )
-    text = "\n".join(drawn(progress_view(known, ACCURACY, None, 100)))
-    assert "…" not in text
-    for name, value in values.items():
-        for whole in (name, f" {value:.4g} ", *(f"{key}={own[name][key]:.4g}" for key in own[name])):
-            assert whole in text
-    assert text.count("lr=0.1 a_long_name_of_a_parameter=123456") == 1, "once for all configs"
-
-
 def curve(*values: float) -> tuple[Point, ...]:
     return tuple(Point(i, i, {"val_accuracy": value}, ends=True) for i, value in enumerate(values, start=1))
 
@@ -123,16 +101,6 @@ def test_a_hop_is_shown_with_the_node_it_comes_from() -> None:
     assert " 81.5 KB" in rows["node-2"]
     assert "node-1" not in rows["node-2"], "from where is not known"
     assert "new" in rows["node-3"]
-
-
-def test_a_node_whose_ranks_are_not_ready_yet_is_starting() -> None:
-    known = replace(state(1, 2), attempts={})
-    nodes = {**known.nodes, "node-1": replace(known.nodes["node-1"], starting=True)}
-    shown = drawn(progress_view(replace(known, nodes=nodes), ACCURACY, None), 120)
-    assert [line.split()[:2] for line in shown if line.startswith("node-")] == [
-        ["node-0", "idle"],
-        ["node-1", "starting"],
-    ]
 
 
 def test_configs_waiting_for_a_gang_or_for_missing_nodes_are_shown() -> None:
@@ -190,42 +158,6 @@ def test_a_plain_log_has_lines_alone(past: Any) -> None:
     assert set(marks) <= set(lines), "the pages have the same sentences"
     assert any(line.startswith("c0001 epoch 1/2 val_acc=0.9 loss=0.2 (6/16 units") for line in lines)
     assert len(lines) < len(past.events)
-
-
-@pytest.mark.parametrize("waits", [False, True])
-def test_a_view_that_comes_late_names_no_first_unit(past: Any, waits: bool) -> None:
-    """As that of a machine that joins: its first state is one of a run that trains. It may have to wait for
-    an event."""
-    begun = next(n for n, event in enumerate(past.events) if isinstance(event, UnitCommitted)) + 1
-    file = io.StringIO()
-    so_far = reduce(past.after, past.events[: begun + 1], State())
-    assert so_far.attempts
-    with TerminalView(None, Console(file=file)) as view:
-        if waits:
-            view.watcher.show([], so_far)
-        for event in past.events[begun + 1 :]:
-            so_far = past.after(so_far, event)
-            view.watcher.show([event], so_far)
-    assert "first unit" not in file.getvalue()
-
-
-def test_a_plain_log_has_what_is_best_and_a_verbose_one_all(past: Any) -> None:
-    short, long = (
-        [line for line in played(past, terminal=False, verbose=verbose).splitlines() if "best so far" in line]
-        for verbose in (False, True)
-    )
-    assert 0 < len(short) < len(long)
-    bests = [line.partition("best so far ")[2] for line in short]
-    assert len(set(bests)) == len(bests), "each has another best"
-    assert not any("optimality gap" in line for line in short)
-    assert any("optimality gap" in line for line in long)
-
-
-def test_nothing_is_shown_of_a_run_that_does_not_begin() -> None:
-    file = io.StringIO()
-    with TerminalView(ACCURACY, Console(file=file, force_terminal=True)):
-        pass
-    assert file.getvalue() == ""
 
 
 def test_a_terminal_has_a_table_that_moves(past: Any) -> None:

@@ -80,15 +80,6 @@ def test_texts_are_no_formulas(text: str) -> None:
         assert "-2" in cells, "numbers are numbers"
 
 
-def test_the_leaderboard_as_a_table() -> None:
-    rows = [row("c0001", [{"loss": 0.5}], behind=2, best=7, lr=0.1), row("c0000", [], status="odd")]
-    first, second = csv.DictReader(io.StringIO(leaderboard_text(rows, "loss"), newline=""))
-    assert (first["place"], first["config"], first["epochs"]) == ("1", "c0001", "3")
-    assert (first["best"], first["hparam.best"], first["lr"]) == ("", "7", "0.1")
-    assert (second["status"], second["hparam.status"], second["epochs"]) == ("finished", "odd", "0")
-    assert leaderboard_text([], "loss").strip() == ""
-
-
 def test_the_file_is_the_same_table(tmp_path: Path) -> None:
     write_curves(ROWS, tmp_path / "a.csv")
     with (tmp_path / "a.csv").open() as file:

@@ -8,7 +8,7 @@ import pytest
 
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import FailureKind
-from cerebro_elastic.core.model.events import NodeLeft, NodeQuarantined, NodeReleased, StateRead, UnitTrained
+from cerebro_elastic.core.model.events import NodeQuarantined, NodeReleased, UnitTrained
 from cerebro_elastic.reporting.timeline import timeline
 
 
@@ -98,28 +98,6 @@ def test_a_quarantine_is_neither_lost_nor_idle(past: Any) -> None:
     assert texts[-2:] == ["node-0 gets no units for 60 s: 3 failures", "node-0 gets units again"]
 
 
-def test_a_quarantine_ends_with_its_node_and_with_the_run(past: Any) -> None:
-    run = quarantined(past, last="node-1")
-    released = next(i for i, event in enumerate(run.events) if isinstance(event, NodeReleased))
-    gone = NodeLeft(run.events[released].revision, "node-0")
-    line = timeline(RunView([*run.events[:released], gone, *run.events[released + 1 :]]))
-    share = line.shares[0]
-    assert share.quarantined == pytest.approx(sum(each.seconds for each in line.quarantines))
-    assert share.quarantined + share.lost + 2.0 <= share.present + 1e-6
-    early = timeline(RunView(run.events[: released + 1]))
-    assert early.seconds == pytest.approx(1.0)
-    assert early.quarantines == []
-    known = timeline(RunView([StateRead(run.events[released - 1].revision, run.state, ())]))
-    assert known.quarantines == []
-
-
-def test_the_work_of_a_lost_node_ends_with_it(past: Any) -> None:
-    line = timeline(RunView(past.events))
-    (lost,) = [span for span in line.spans if span.lost and span.node == "node-1"]
-    left = next(at for at, mark in line.marks if mark.text == "node-1 was lost")
-    assert lost.end <= left
-
-
 def test_marks_distinguish_faults_from_other_events(past: Any) -> None:
     texts = {mark.text: mark for _, mark in timeline(RunView(past.events)).marks}
     faults = [text for text, mark in texts.items() if mark.fault]
@@ -136,19 +114,6 @@ def test_marks_distinguish_faults_from_other_events(past: Any) -> None:
         "node-1 left",
         "c0002 stopped: enough",
     ]
-
-
-def test_a_history_that_begins_with_a_state_has_its_visits(past: Any) -> None:
-    visits = tuple(event.visit for event in past.events if hasattr(event, "visit"))
-    line = timeline(RunView([StateRead(past.events[-1].revision, past.state, visits)]))
-    assert len(line.spans) == 10
-    assert line.seconds == pytest.approx(9.0)
-    assert {share.node for share in line.shares} == {"node-0", "node-1", "node-2"}
-
-
-def test_nothing_has_happened_yet(past: Any) -> None:
-    line = timeline(RunView(past.events[:4]))
-    assert (line.spans, line.marks, line.shares, line.seconds) == ([], [], [], 0.0)
 
 
 def test_profiles_of_a_gang_are_no_lost_work(past: Any) -> None:

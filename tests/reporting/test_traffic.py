@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from cerebro_elastic.core.history.derived import add_usage
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Visit
@@ -47,16 +45,6 @@ def test_the_papers_example() -> None:
     ]
 
 
-def test_configs_that_differ_count_each_by_its_own() -> None:
-    visits = {
-        "small": [visit("small", 0, 0, 10, 1)],
-        "large": [visit("large", 0, j, 1000, 2) for j in (0, 1)],
-    }
-    model, *_, central, _ = communication_costs(visits, 5, workers=1)
-    assert model.bytes == 10 + 2000 + 10 + 1000
-    assert central.bytes == 2 * (10 * 1 + 1000 * 2 + 1000 * 2)
-
-
 def test_the_traffic_is_computed_from_a_history(past: Any, manifest: Manifest) -> None:
     view = RunView(past.events)
     view.nodes["node-2"] = replace(view.nodes["node-2"], host=view.nodes["node-0"].host)
@@ -89,30 +77,9 @@ def test_a_partition_fetched_on_demand_was_read_once_more(manifest: Manifest) ->
     assert summarize_traffic(view, manifest).read == 100_000
 
 
-def test_a_gang_waits_for_its_batches_once() -> None:
-    one = replace(visit("c", 0, 0, 1, 1), batches_made=2, batches_shared=4, data_seconds=0.5)
-    texts = {data_text(add_usage(Usage(), replace(one, gang=gang))) for gang in ((), ("m",))}
-    assert texts == {"made 2 batches, shared 4; training waited for them 50% of its time"}
-
-
 def test_a_row_that_differs_from_the_kept_one_is_said_with_what_was_trained_before() -> None:
     one = replace(visit("c", 0, 0, 1, 1), batches_made=2)
     seen = replace(visit("d", 0, 0, 1, 1), batches_made=2, differing="`decode` has made another row")
     text = data_text(add_usage(add_usage(Usage(), one), seen))
     assert "`decode` has made another row: seen in" in text
     assert "1 unit before it may have trained on rows that were kept" in text
-
-
-def test_without_its_dataset(past: Any) -> None:
-    summary = summarize_traffic(RunView(past.events), None)
-    assert (summary.dataset, summary.read) == (None, None)
-    assert [cost.name for cost in summary.communication if "Task parallelism" in cost.name] == []
-
-
-def test_numbers_of_rows_are_not_the_data_of_a_users_dataset(past: Any, manifest: Manifest) -> None:
-    summary = summarize_traffic(RunView(past.events), replace(manifest, datasets={"train": 9}))
-    assert (summary.dataset, summary.read, summary.indexed) == (None, None, True)
-
-
-def test_of_a_run_without_visits(manifest: Manifest) -> None:
-    assert summarize_traffic(RunView(), manifest).communication[0].bytes == pytest.approx(0)

@@ -110,14 +110,6 @@ def test_it_foresees_what_a_node_will_wait_for() -> None:
     assert Auto().choose(asked) == [("a", Unit("short", 0, 0))]
 
 
-def test_large_problems_are_left_to_the_plain_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = moment(LEFT)
-    monkeypatch.setattr(look_ahead, "LARGEST", 3 * 2 * 2)
-    assert Auto().choose(asked) == [("a", Unit("short", 0, 0))]
-    monkeypatch.setattr(look_ahead, "LARGEST", 3 * 2 * 2 - 1)
-    assert Auto().choose(asked) == [("a", Unit("long", 0, 0))]
-
-
 def rules_tried(unit_seconds: float) -> int:
     """How many rules are tried at the start of a run of units that take about ``unit_seconds``."""
     rng = random.Random(1)
@@ -175,14 +167,3 @@ def test_configs_keep_within_an_epoch_of_each_other_where_that_costs_nothing() -
         apart, length = evenness(progress, plan, seconds)
         assert apart <= 1
         assert length <= 1.01 * free
-
-
-def test_evenness_that_costs_time_needs_a_setting() -> None:
-    plan = Plan("r", partitions=3, epochs=12, min_nodes=3, max_nodes=3)
-    rng = random.Random(0)
-    seconds = {f"c{i:04d}": rng.lognormvariate(0, 1.0) for i in range(6)}
-    _, free = evenness(Progress.FREE, plan, seconds)
-    _, affordable = evenness(Progress.AFFORDABLE, plan, seconds)
-    _, even = evenness(Progress.EVEN, plan, seconds)
-    assert affordable <= 1.01 * free
-    assert even > 1.02 * free

@@ -12,9 +12,10 @@ from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.errors import SearchError
-from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.search.criterion import Resource
 from cerebro_elastic.testing.search_contract import Tryout, check_search, undefined
+from support import builders
 
 SPACE = {"lr": {"loguniform": [1e-3, 1]}, "drop": {"uniform": [0, 0.5]}}
 CASES: dict[str, dict[str, Any]] = {
@@ -46,14 +47,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 def recipe(case: str, **more: Any) -> Recipe:
     search = {"method": case, "space": SPACE, **CASES[case], **more}
-    return load_recipe(
-        {
-            "epochs": search.get("max_epochs", 9),
-            "task": {"kind": "torch", "model_fn": "m:f", "loss": "mse_loss"},
-            "data": {"source": "x.npz", "partitions": 2},
-            "search": search,
-        }
-    )
+    return builders.recipe(search, epochs=search.get("max_epochs", 9))
 
 
 def checked(
@@ -99,11 +93,6 @@ def test_a_search_survives_an_objective_that_is_never_a_number(case: str) -> Non
     checked(case, learn=undefined, finishes=False)
 
 
-@pytest.mark.parametrize("case", ["random", "tpe", "asha", "median", "hyperband"])
-def test_concurrency_is_kept(case: str) -> None:
-    checked(case, concurrency=2)
-
-
 def ends_its_epochs(tryout: Tryout) -> bool:
     """Nothing was begun that the budget was not enough for."""
     own = (view for view in tryout.configs.values() if view.status is not Status.FAILED and not view.by_hand)
@@ -129,14 +118,6 @@ def test_budgets_are_kept(case: str, budget: dict[str, float], within: Any) -> N
     assert any("budget is used up" in reason or "has reached the target" in reason for reason in reasons)
 
 
-def test_asha_lets_the_best_come_to_the_end() -> None:
-    tryout = checked("asha", num=27, trouble=False)
-    by_level = sorted(tryout.configs.values(), key=lambda s: s.curve[0].metrics["val_loss"])
-    assert by_level[0].status is Status.FINISHED
-    assert sum(s.status is Status.FINISHED for s in by_level) <= 5
-    assert {s.epochs for s in by_level if s.status is Status.STOPPED} <= {1, 3}
-
-
 def test_hyperband_promotes_the_best_of_each_rung() -> None:
     tryout = checked("hyperband", trouble=False)
     brackets: dict[int, list[int]] = {}
@@ -144,11 +125,6 @@ def test_hyperband_promotes_the_best_of_each_rung() -> None:
         brackets.setdefault(view.origin["bracket"], []).append(view.epochs)
     counts = {number: sorted(Counter(epochs).items()) for number, epochs in brackets.items()}
     assert counts == {0: [(1, 6), (3, 2), (9, 1)], 1: [(3, 4), (9, 1)], 2: [(9, 3)]}
-
-
-def test_rungs_in_units_say_how_many_partitions_a_score_rests_on() -> None:
-    tryout = checked("asha in units")
-    assert any("1 of 2 partitions of epoch 1" in reason for reason in tryout.reasons.values())
 
 
 def test_pbt_children_go_on_from_the_best() -> None:
@@ -169,14 +145,6 @@ def test_an_objective_that_is_never_logged_is_named(case: str) -> None:
     with pytest.raises(SearchError, match=r"which was not logged where it does; (did you|choices)") as error:
         checked(case, learn=elsewhere)
     assert ("did you mean 'val_los'" in str(error.value)) == (case != "asha in units")
-
-
-def test_a_rung_inside_an_epoch_needs_what_is_known_there() -> None:
-    def at_the_end(_standing: ConfigView, _units: int, ends: bool) -> dict[str, float]:
-        return {"train_loss": 1.0, **({"val_loss": 1.0} if ends else {})}
-
-    with pytest.raises(SearchError, match=r"'val_loss', .* choices: train_loss\. .* known after every unit"):
-        checked("asha in units", learn=at_the_end, metric="val_loss")
 
 
 def test_where_a_child_was_born_inside_an_epoch_no_epoch_of_its_own_has_ended() -> None:

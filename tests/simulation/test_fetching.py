@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
-
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.events import UnitCommitted
@@ -17,7 +15,6 @@ from cerebro_elastic.simulation import (
     Simulation,
     SyntheticMetrics,
     Times,
-    measured,
     read_faults,
     redecide,
     simulate,
@@ -60,12 +57,6 @@ def test_slow_nodes_are_relieved() -> None:
     assert len(set(read(on_demand))) == len(read(on_demand)), "a host reads each partition once"
 
 
-def test_the_remaining_work_of_a_node_is_shared() -> None:
-    times, dies = Times(usual=10.0, fetch=4.0), "kill n3 at 65"
-    home, on_demand = run(PLAN, times, dies), run(replace(PLAN, on_demand=True), times, dies)
-    assert on_demand.seconds < 0.9 * home.seconds
-
-
 def test_a_fetch_that_costs_more_than_waiting_is_left() -> None:
     dear = replace(SLOW, fetch=1000.0)
     home, on_demand = run(PLAN, dear), run(replace(PLAN, on_demand=True), dear)
@@ -76,9 +67,3 @@ def test_a_fetch_that_costs_more_than_waiting_is_left() -> None:
 def test_nodes_of_one_host_share_what_one_of_them_fetched() -> None:
     done = run(replace(PLAN, on_demand=True), hosts=["one"] * 4)
     assert sorted(read(done)) == [("one", j) for j in range(4)]
-
-
-def test_a_recorded_fetch_is_simulated() -> None:
-    times = measured(run(PLAN).events, PLAN)
-    assert (times.fetch, times.hop) == (4.0, 0.0)
-    assert run(PLAN, times).seconds == pytest.approx(run(PLAN).seconds)

@@ -30,58 +30,10 @@ from support.world import RestlessSearch, World
 POLICY = LongestRemaining()
 
 
-def world_of(nodes: str, partitions: int, configs: int) -> World:
-    world = World(Plan("r", partitions, 3, max_nodes=4, tries=3), configs, POLICY)
-    world.elect()
-    for name in nodes:
-        world.join(name)
-    look(world)
-    return world
-
-
 def look(world: World, revisions: int = 12) -> None:
     """The leader takes in the next revisions, one after the other, and acts on each."""
     for _ in range(revisions):
         world.control()
-
-
-def fails(world: World, *nodes: str) -> None:
-    """The units of these nodes fail, and the leader looks only then."""
-    for name in nodes:
-        world.start(name)
-        world.fail(-1, FailureKind.CRASH)
-
-
-def test_two_nodes_may_fail_within_one_look_of_the_leader() -> None:
-    """The state after both failures explains one event more than the state in which the leader decided, and
-    then nothing explains the homes."""
-    world = world_of("abc", 3, 2)
-    world.start("a")
-    fails(world, "b")
-    world.commit(-1)
-    world.join("d")
-    look(world, 1)
-    fails(world, "c")
-    look(world)
-    fails(world, "b", "c")
-    look(world)
-    fails(world, "a", "b")
-    look(world, 1)
-    fails(world, "c")
-    look(world)
-    assert redecide(world.trace(), POLICY, world.search).explanation is None
-
-
-def test_a_save_may_end_before_the_leader_gives_its_node_the_next_unit() -> None:
-    """The store refuses that unit, and takes the next event of the same decision."""
-    world = world_of("ab", 2, 4)
-    world.start("a")
-    world.start("b")
-    world.trained(0)
-    world.commit(1)
-    world.commit(0)
-    look(world)
-    assert redecide(world.trace(), POLICY, world.search).explanation is None
 
 
 def eventful(seed: int) -> tuple[World, list[int]]:

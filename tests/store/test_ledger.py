@@ -24,7 +24,6 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.operators import Allowance, OperatorLedger
 from cerebro_elastic.store.ledger.transactions import LONGEST
-from support.clocks import HandClock
 from support.faults import Lost, losing
 from support.histories import child, folded
 from support.ledger import Ledger
@@ -171,21 +170,6 @@ def test_people_stop_resume_and_clone_under_any_leader(stage: Stage) -> None:
     with stage.unchanged():
         assert ledger.resume("c0", "again") == resumed
     assert stage.kinds(3) == [ev.ConfigEnded, ev.ConfigCreated, ev.ConfigResumed]
-
-
-def test_a_run_does_not_end_while_a_request_is_open(stage: Stage) -> None:
-    ledger = stage.ledger
-    assert stage.leader.end_config(stage.config, Status.STOPPED, "enough") is not None
-    asked = ledger.state().asked
-    assert ledger.resume("c0", "not yet") is not None
-    with stage.unchanged():
-        assert stage.leader.end_run("finished", asked) is None
-    assert ledger.stop("c0", "now") is not None
-    assert stage.leader.end_run("finished", ledger.state().asked) is not None
-    with stage.unchanged():
-        assert ledger.resume("c0", "late") is None
-        assert ledger.clone("c0", {}) is None
-    assert isinstance(stage.events()[-1], ev.RunEnded)
 
 
 def test_a_child_is_created_only_while_its_parent_stands_where_it_did(stage: Stage) -> None:
@@ -533,21 +517,6 @@ def test_a_failure_is_answered_once_and_a_busy_node_not_at_all(stage: Stage) -> 
     assert (state.quarantined, state.quarantined_for, state.streaks) == ({}, {}, {})
 
 
-def test_a_quarantine_ends_when_its_time_is_over() -> None:
-    clock = HandClock()
-    stage = Stage(MemoryStore(clock))
-    failed = failed_once(stage)
-    assert stage.leader.quarantine("n", "it fails", failed.token, 20.0) is not None
-    clock.sleep(19.0)
-    assert stage.ledger.state().quarantined
-    clock.sleep(1.0)
-    assert not stage.ledger.state().quarantined
-    with stage.ledger.events(failed.token) as stream:
-        while not isinstance(event := stream.next(0)[0], ev.NodeReleased):
-            pass
-    assert event.node == "n"
-
-
 @pytest.mark.parametrize("ends", ["commit", "fail"])
 def test_what_a_leader_decides_before_it_sees_a_save_end_does_not_happen(stage: Stage, ends: str) -> None:
     """The end of a save may begin a node's streak of failures, or end it."""
@@ -565,19 +534,6 @@ def test_what_a_leader_decides_before_it_sees_a_save_end_does_not_happen(stage: 
         assert stage.leader.write(before, ev.NodeQuarantined(0, "n", "it fails", failed.token, 60.0)) is None
     assert stage.leader.write(stage.ledger.state(), ev.UnitAssigned(0, other)) is not None
     stage.events()
-
-
-def test_registering_again_ends_the_old_registration_first(stage: Stage) -> None:
-    old = stage.node
-    stage.register_anew()
-    assert stage.node.registration > old.registration
-    left, joined = stage.events()[-2:]
-    assert isinstance(left, ev.NodeLeft)
-    assert isinstance(joined, ev.NodeJoined)
-    assert joined.node == stage.node
-    stage.store.revoke(stage.node_lease)
-    with pytest.raises(LeaseLost):
-        stage.ledger.register(old, stage.node_lease)
 
 
 # Lost requests and answers: every sequence of up to three.

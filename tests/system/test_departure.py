@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import queue
 import signal
@@ -14,15 +13,12 @@ from dataclasses import replace
 
 import pytest
 
-from cerebro_elastic.cli.options import stopped_as_by_ctrl_c
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreUnavailable
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.client.lease import LeaseKeeper
 from cerebro_elastic.store.client.retrying import RetryingStore
 from cerebro_elastic.system.departure import interrupts_at_rest, leave_within, seconds_to_leave, stay
 from cerebro_elastic.system.logs import EventLog
-from support.memory_store import MemoryStore
 
 NOBODY = StoreSettings(endpoints=("127.0.0.1:1",), patience=3600.0)
 
@@ -31,33 +27,6 @@ NOBODY = StoreSettings(endpoints=("127.0.0.1:1",), patience=3600.0)
 def stays() -> Iterator[None]:
     yield
     stay()
-
-
-def test_the_earliest_request_counts() -> None:
-    assert seconds_to_leave() == math.inf
-    leave_within(100.0)
-    leave_within(1000.0)
-    assert 0 < seconds_to_leave() <= 100.0
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_gives_a_command_its_grace_and_the_next_command_has_none(number: signal.Signals) -> None:
-    # Where the tests run in the background, SIGINT is ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def take_part() -> None:
-        with stopped_as_by_ctrl_c(30.0):
-            try:
-                os.kill(os.getpid(), number)
-            finally:
-                assert 0 < seconds_to_leave() <= 30.0
-
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            take_part()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert seconds_to_leave() == math.inf
 
 
 def test_a_run_is_interrupted_where_it_looks_and_by_a_second_signal_at_once() -> None:
@@ -114,20 +83,6 @@ def test_a_signal_that_finds_no_rest_has_its_effect_after_the_grace() -> None:
     assert 0 > seconds_to_leave() > -30
 
 
-@pytest.mark.usefixtures("sigterm_raises")
-def test_an_error_that_follows_a_signal_gives_way_to_it() -> None:
-
-    def take_part(number: int) -> None:
-        with interrupts_at_rest(30.0):
-            os.kill(os.getpid(), number)
-            raise StoreUnavailable("not waited for any longer")
-
-    with pytest.raises(KeyboardInterrupt):
-        take_part(signal.SIGTERM)
-    with pytest.raises(StoreUnavailable):
-        take_part(0)
-
-
 @pytest.mark.timeout(60)
 def test_a_name_server_that_does_not_answer_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """``getaddrinfo`` takes tens of seconds then, and no signal interrupts it."""
@@ -155,10 +110,3 @@ def test_an_hour_of_patience_ends_with_the_deadline() -> None:
         patient = RetryingStore(store, 3600.0, EventLog())
         with pytest.raises(StoreUnavailable, match="what was committed is safe"):
             patient.get("key")
-
-
-def test_a_store_that_answers_is_used_until_the_end() -> None:
-    leave_within(-5.0)
-    store = RetryingStore(MemoryStore(), 3600.0, EventLog())
-    with LeaseKeeper(store, 5.0) as keeper:
-        assert store.keep(keeper.lease) > 0

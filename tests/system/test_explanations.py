@@ -6,12 +6,10 @@ from bdb import BdbQuit
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
-from zipfile import ZipFile
 
 import pytest
 
 from cerebro_elastic import registry
-from cerebro_elastic.errors import TaskError
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.system.explanations import explain_error, explain_error_with_frames, shortened
 
@@ -79,40 +77,7 @@ def test_an_exception_has_its_cause_and_one_without_a_message_its_type(tmp_path:
     assert explain_error(Speechless(), tmp_path).endswith("its __str__ raises AttributeError")
 
 
-@pytest.mark.usefixtures("imports_as_found")
-def test_a_file_behind_a_link_or_in_an_archive_is_named_as_the_project_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root, archive = tmp_path / "project", tmp_path / "project" / "steps.zip"
-    root.mkdir()
-    (tmp_path / "elsewhere.py").write_text(MODULE)
-    (root / "a_linked_step.py").symlink_to(tmp_path / "elsewhere.py")
-    with ZipFile(archive, "w") as file:
-        file.writestr("a_zipped_step.py", MODULE)
-    monkeypatch.syspath_prepend(archive)
-    for module, shown in {
-        "a_linked_step": "a_linked_step.py",
-        "a_zipped_step": "steps.zip/a_zipped_step.py",
-    }.items():
-        error = raised(import_object(f"{module}:step", root))
-        assert f"\n  {shown}:6 in step" in explain_error(error, root)
-
-
-def test_ours_explain_themselves(tmp_path: Path) -> None:
-    assert explain_error_with_frames(TaskError("do this"), tmp_path) == "do this" == shortened("do this")
-
-
 @pytest.mark.parametrize("error", [BdbQuit(), EOFError("EOF when reading a line")])
 def test_code_that_waits_for_the_keyboard_is_explained(error: Exception, tmp_path: Path) -> None:
     assert "remove breakpoint() and input() from the code" in explain_error(error, tmp_path)
     assert "input()" not in explain_error(EOFError("Ran out of input"), tmp_path), "a file was cut off"
-
-
-def test_of_a_long_message_the_ends_are_shown_and_the_users_line() -> None:
-    message = "\n".join(["size mismatch", *(f"  weight {i} differs" for i in range(100)), "x" * 9999])
-    shown = shortened(
-        f"RuntimeError: {message}\n  my_net.py:3 in step: load()\n  raised at torch/x.py:1 in f"
-    )
-    assert shown.splitlines()[0] == "RuntimeError: size mismatch"
-    assert shown.splitlines()[-2:] == [f"{'x' * 300} ...", "  my_net.py:3 in step: load()"]
-    assert len(shown) < 500

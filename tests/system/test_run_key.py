@@ -49,11 +49,6 @@ def test_children_get_it_whatever_their_environment_held(by_file: bool, tmp_path
     assert key.secret.hex() not in repr(settings) + repr(key)
 
 
-def test_an_empty_environment_has_no_key() -> None:
-    assert RunKey.from_env({}) is None
-    assert RunKey.from_env({"CEREBRO_RUN_KEY": "", "CEREBRO_RUN_KEY_FILE": ""}) is None
-
-
 @pytest.mark.parametrize("wrong", ["s3cret", TEXT[:-2], TEXT + "00", "s3cret" + TEXT[6:], " \n"])
 def test_an_invalid_key_is_refused_and_not_shown(wrong: str, tmp_path: Path) -> None:
     (tmp_path / "key").write_text(wrong)
@@ -84,17 +79,6 @@ def test_a_key_that_others_can_have_written_is_refused(
             link.symlink_to(file)
         with pytest.raises(RunError, match=f"{link} cannot be read .*{why}.*chmod 600"):
             RunKey.kept(link)
-
-
-def test_a_pipe_is_no_key(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "key")
-    with pytest.raises(RunError, match="no ordinary file"):
-        RunKey.kept(tmp_path / "key")
-
-
-def test_a_file_that_is_not_there_is_named() -> None:
-    with pytest.raises(RunError, match=r"/none cannot be read"):
-        RunKey.from_env({"CEREBRO_RUN_KEY_FILE": "/none"})
 
 
 def test_a_signature_is_of_one_key_one_context_and_one_value() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.system.process import SCRATCH, Scratch
-from support.owners import ONLY_ROOT, OTHER
 
 HOLD = (
     "import sys\n"
@@ -72,27 +70,3 @@ def test_remains_of_killed_processes_are_removed(place: Path) -> None:
             assert (used / "file").exists()
     finally:
         end(alive, kill=True)
-
-
-@pytest.mark.parametrize("owner", [pytest.param(None, id="ours"), pytest.param(OTHER, marks=ONLY_ROOT)])
-def test_a_pipe_in_place_of_a_lock_holds_nobody_up(owner: int | None, place: Path) -> None:
-    """In the temporary folder anybody can make one."""
-    planted = place / "cerebro-dumps-x"
-    planted.mkdir(parents=True)
-    os.mkfifo(planted / "lock")
-    if owner is not None:
-        os.chown(planted, owner, owner)
-    with Scratch("dumps"):
-        assert planted.exists() == (owner is not None), "another user's is not ours to remove"
-
-
-def test_foreign_folders_stay(place: Path) -> None:
-    """A link into a run's folder, which has a file `lock`, too."""
-    run = place.parent / "my_run"
-    run.mkdir(parents=True)
-    (run / "lock").touch()
-    (run / "history.jsonl").touch()
-    place.mkdir()
-    (place / "cerebro-dumps-x").symlink_to(run)
-    with Scratch("dumps"):
-        assert (run / "history.jsonl").exists()

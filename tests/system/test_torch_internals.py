@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import prune
 from torch.optim.lr_scheduler import ChainedScheduler, ConstantLR
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
@@ -23,10 +23,6 @@ class Buffered(nn.Module):
         super().__init__()
         self.register_buffer("kept", torch.zeros(1))
         self.register_buffer("hidden", torch.zeros(1), persistent=False)
-
-
-class OwnTensor(Tensor):
-    """Parameters of a tensor's subclass are marked as such."""
 
 
 def optimizer() -> torch.optim.Optimizer:
@@ -85,12 +81,6 @@ def test_a_name_can_be_imported(name: str) -> None:
         importlib.import_module(module), last
     )
     assert present, f"torch {torch.__version__} has no {name} any more"
-
-
-def test_normalization_is_known_and_nothing_else() -> None:
-    assert torch_internals.normalizes(nn.BatchNorm2d(1))
-    assert torch_internals.normalizes(nn.InstanceNorm1d(1))
-    assert not torch_internals.normalizes(nn.LayerNorm(1))
 
 
 def test_workers_of_a_loader_are_stopped() -> None:

@@ -10,7 +10,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from playwright.sync_api import Browser, expect
 
-from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.front_end.live_page.access import Access
 from cerebro_elastic.front_end.live_page.feeds import Places
 from cerebro_elastic.front_end.live_page.serve import FRAMES, PageServer
@@ -44,26 +43,6 @@ def notebook() -> Iterator[ThreadingHTTPServer]:
 def server(places: Places) -> Iterator[PageServer]:
     with closing(PageServer(places, Access("a-token", frames=FRAMES), 0)) as server:
         yield server
-
-
-def test_the_page_works_in_a_notebooks_frame(
-    run: LiveRun, server: PageServer, notebook: ThreadingHTTPServer, browser: Browser
-) -> None:
-    notebook.shown = server.address(run.name)
-    for host, config in (("127.0.0.1", "c0000"), ("localhost", "c0001")):
-        context = browser.new_context()
-        tab = context.new_page()
-        tab.goto(f"http://{host}:{notebook.server_port}/")
-        frame = tab.frame_locator("iframe")
-        row = frame.locator(f'#board tr[data-config="{config}"]')
-        row.press("Enter")
-        frame.get_by_role("button", name="Stop", exact=True).click()
-        frame.get_by_role("button", name=f"Stop {config}").click()
-        expect(row).to_contain_text("stopped by hand")
-        assert run.ledger.state().configs[config].status is Status.STOPPED
-        assert all(cookie["httpOnly"] for cookie in context.cookies())
-        assert "token" not in tab.frames[1].url
-        context.close()
 
 
 def test_no_other_site_shows_it(

@@ -93,22 +93,6 @@ def test_it_ends_as_a_program_ends(run: Run, code: str, status: int) -> None:
     assert process.wait() == status
 
 
-def test_its_exceptions_are_printed(run: Run, folder: Path) -> None:
-    assert run("raise ValueError('wrong')").wait(SOON) == 1
-    assert output(folder).splitlines()[-1] == "ValueError: wrong"
-    assert "forkserver/server" not in output(folder).split("Traceback")[1].split("<frozen runpy>")[-1]
-
-
-def test_exit_handlers_and_threads_are_as_ever(run: Run, folder: Path) -> None:
-    code = """
-import atexit, threading, time
-atexit.register(lambda: print("at", "exit"))
-threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
-"""
-    assert run(code).wait(SOON) == 0
-    assert output(folder).split() == ["thread", "at", "exit"]
-
-
 def test_signals_are_passed_on(run: Run, server: ForkServer, folder: Path) -> None:
     code = """
 import signal, sys, time
@@ -130,17 +114,6 @@ time.sleep(60)
     assert process.wait(SOON) == 5
     assert "asked 15" in output(folder)
     process.send_signal(signal.SIGTERM)  # nothing happens
-
-
-def test_ctrl_c_is_an_exception_in_it(run: Run, folder: Path) -> None:
-    process = run(
-        "import time\n"
-        "try:\n    print('ready')\n    time.sleep(60)\n"
-        "except KeyboardInterrupt:\n    raise SystemExit(4)"
-    )
-    wait_for(lambda: "ready" in output(folder))
-    process.send_signal(signal.SIGINT)
-    assert process.wait(SOON) == 4
 
 
 LEAVING = """
@@ -224,20 +197,6 @@ def test_all_end_with_the_server(folder: Path) -> None:
             connect(path, request, files)
 
 
-def test_its_exit_status_may_request_a_new_fork(run: Run, folder: Path) -> None:
-    code = f"""
-import os, sys
-count = os.path.getsize({str(folder / "times")!r})
-open({str(folder / "times")!r}, "a").write("x")
-print("pid", os.getpid())
-sys.exit(75 if count < 2 else 6)
-"""
-    (folder / "times").write_text("")
-    process = run(code)
-    assert process.wait(SOON) == 6
-    assert len(set(output(folder).split()) - {"pid"}) == 3
-
-
 def test_an_import_that_starts_threads_forbids_forks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "threaded.py").write_text(
         "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
@@ -265,24 +224,6 @@ def test_an_import_that_uses_cuda_forbids_forks(tmp_path: Path) -> None:
         connect(server.path, Request(["json.tool"], {}, "/"), [0, 1, 2])
 
 
-def test_an_import_may_run_commands(tmp_path: Path) -> None:
-    (tmp_path / "asking.py").write_text(
-        "import os, subprocess\n"
-        "ended = subprocess.run(['false']).returncode\n"
-        "print('ended with', ended, os.environ['PYTORCH_NVML_BASED_CUDA_CHECK'])"
-    )
-    log = tmp_path / "log"
-    with (
-        log.open("wb") as file,
-        ForkServer([]) as server,
-        open(os.devnull, "r+b") as nothing,
-    ):
-        server.load(["asking"], str(tmp_path), file)
-        request = Request(["json.tool", "--help"], dict(os.environ), os.getcwd())
-        assert connect(server.path, request, [nothing.fileno()] * 3).wait(SOON) == 0
-    assert "ended with 1 1" in log.read_text()
-
-
 def test_more_is_imported_once_it_is_known(tmp_path: Path) -> None:
     """A server begins with what is known early. The rest, and the place of its log, come later."""
     (tmp_path / "early.py").write_text("print('early')")
@@ -297,16 +238,6 @@ def test_more_is_imported_once_it_is_known(tmp_path: Path) -> None:
         assert connect(server.path, request, files).wait(SOON) == 7
     lines = [line.partition(" in ")[0] for line in log.read_text().splitlines()]
     assert lines == ["of an earlier start", "early", "imported early", "late", "imported late"]
-
-
-def test_an_ended_server_loads_nothing(tmp_path: Path) -> None:
-    with ForkServer([]) as server, (tmp_path / "log").open("wb") as log:
-        path = server.path  # it listens
-        os.kill(server.pid, signal.SIGKILL)
-        os.waitpid(server.pid, 0)
-        assert path == server.path
-        with pytest.raises(Refused, match="does not answer"):
-            server.load(["json"], "", log)
 
 
 def test_a_command_stands_in_for_its_fork(server: ForkServer, folder: Path) -> None:
@@ -344,28 +275,6 @@ def test_a_command_stands_in_for_its_fork(server: ForkServer, folder: Path) -> N
     wait_for(lambda: not is_alive(pid))
     command, pid = start("segfault")
     assert command.wait(SOON) == -signal.SIGSEGV
-
-
-def test_the_path_of_its_socket_may_be_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A socket's address has 107 bytes at most."""
-    monkeypatch.setenv("CEREBRO_SCRATCH", str(tmp_path / ("x" * 150)))
-    with ForkServer([]) as long, open(os.devnull, "r+b") as nothing:
-        request = Request(["json.tool", "--help"], dict(os.environ), os.getcwd())
-        assert connect(long.path, request, [nothing.fileno()] * 3).wait(SOON) == 0
-
-
-def test_a_server_that_cannot_start_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CEREBRO_SCRATCH", str(tmp_path))
-    with (
-        (tmp_path / "log").open("w+b") as log,
-        ForkServer([], env={"PYTHONHOME": "/nowhere"}) as server,
-        pytest.raises(Refused, match="could not start"),
-    ):
-        server.load([], "", log)
-    assert "No module named 'encodings'" in (tmp_path / "log").read_text()
-    assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
 def test_the_next_server_removes_what_a_killed_process_has_left(

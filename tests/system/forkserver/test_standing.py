@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 from cerebro_elastic.system.forkserver import SOCKET, STAYS, ForkServer, connect
-from cerebro_elastic.system.forkserver.client import Refused
 from cerebro_elastic.system.forkserver.messages import FORK_OF, Request
 from cerebro_elastic.system.forkserver.standing import TITLE
 from support.waiting import wait_for
@@ -90,15 +89,6 @@ def test_a_command_outlives_the_server_that_it_came_from(project: Path) -> None:
         old.kill()
         old.wait(DEADLINE)
         assert say() == 1
-
-
-def test_a_module_of_the_users_gives_way_to_no_library(project: Path) -> None:
-    """The folder of a recipe comes first where modules are looked for."""
-    command(project)
-    wait_for(lambda: len(imported(project)) == 3, DEADLINE)
-    (project / "project" / "library.py").write_text("value = 3\n")
-    with pytest.raises(Refused, match=r"modules of the same: \['library'\]"):
-        command(project)
 
 
 def test_a_command_whose_server_has_no_place_imports_for_itself(project: Path) -> None:
