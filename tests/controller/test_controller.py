@@ -19,7 +19,6 @@ from cerebro_elastic.core.model.events import (
 )
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
-from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -54,35 +53,6 @@ def work(world: World, names: str) -> None:
 
 def count(world: World, kind: type) -> int:
     return sum(isinstance(event, kind) for event in world.trace())
-
-
-def test_an_idle_node_fetches_what_is_at_home_on_a_slow_one() -> None:
-    """Also after another controller has taken over, which knows what a fetch takes from the visits alone."""
-    plan = Plan("r", partitions=4, epochs=2, min_nodes=2, max_nodes=2, on_demand=True)
-    run = World(plan, 4, Auto())
-    run.elect()
-    for name, seconds in (("a", 1.0), ("b", 1.2)):
-        run.join(name, host=name)
-        run.slow(name, seconds)
-    settle(run)
-    for _ in range(4):
-        work(run, "ab")
-    run.elect()
-    run.slow("a", 20.0)
-    settle(run)
-    run.start("a")
-    begun = run.workers.copy()
-    while run.ledger.state().outcome is None and "b" in run.ledger.state().attempts:
-        run.start("b")
-        run.commit(-1)
-        settle(run)
-        run.check_fold()
-    assert begun == run.workers, "``a`` is in the same unit all the while"
-    homes, visits = run.ledger.state().homes, run.ledger.visits()
-    away = [visit for visit in visits if visit.node not in homes[visit.unit.partition]]
-    assert {visit.node for visit in away} == {"b"}
-    assert sum(bool(visit.fetch_seconds) for visit in away) == len({visit.unit.partition for visit in away})
-    assert run.check() == []
 
 
 def test_with_replicas_others_go_on_without_fetching_when_a_node_is_lost() -> None:

@@ -3,8 +3,6 @@ is not begun."""
 
 from __future__ import annotations
 
-import re
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import permutations
@@ -23,14 +21,13 @@ from cerebro_elastic.core.model.nodes import Stay
 from cerebro_elastic.core.model.state import State, Usage
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.recipes.folds import Repeats
 from cerebro_elastic.recipes.search import Budget
 from cerebro_elastic.reporting.budget import BudgetOutlook, budget_outlook
 from cerebro_elastic.reporting.gap import SearchEnd, gap
 from cerebro_elastic.reporting.progress import seconds_left
 from cerebro_elastic.runs.forecast.simulate import simulate
-from cerebro_elastic.runs.from_recipe import make_search, plan_of
-from cerebro_elastic.runs.start.prepare_run import check_deadline, check_units
+from cerebro_elastic.runs.from_recipe import make_search
+from cerebro_elastic.runs.start.prepare_run import check_deadline
 from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.search.budgets import USED_UP
 from cerebro_elastic.simulation import Times, redecide
@@ -82,27 +79,6 @@ def test_a_deadline_keeps_its_time_zone_and_is_not_past() -> None:
         check_deadline(of, moment + 1)
     local = recipe({"deadline": "2026-12-01T08:00"}, method="random", num=2).search.budget.until
     assert local == datetime(2026, 12, 1, 8).timestamp()
-
-
-@pytest.mark.parametrize(
-    ("budget", "repeats", "message"),
-    [
-        ({"units": 2}, None, "units is 2, and a config has its first result after 3 units (1 training of 3 "),
-        (
-            {"epochs": 2},
-            Repeats(min=4, max=4),
-            "after 4 epochs (4 trainings of 3 partitions): give at least 4",
-        ),
-        ({"units": 3}, None, None),
-    ],
-)
-def test_units_that_are_not_enough_for_an_epoch_are_refused(
-    budget: dict[str, int], repeats: Repeats | None, message: str | None
-) -> None:
-    of = recipe(budget, method="random", num=2)
-    of = of.model_copy(update={"repeats": repeats})
-    with nullcontext() if message is None else pytest.raises(RecipeError, match=re.escape(message)):
-        check_units(of, plan_of(of, "r", 3, 1))
 
 
 def test_the_cost_is_that_of_the_nodes_while_they_were_there() -> None:

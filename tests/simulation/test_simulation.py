@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from statistics import mean
 from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model import events as ev
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.events import Event
-from cerebro_elastic.core.model.interfaces import SchedulingContext, Search
+from cerebro_elastic.core.model.interfaces import Search
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.units import Strategy, Unit
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import RecipeError, ScheduleError
-from cerebro_elastic.runs.forecast.rest import _startup_seconds
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.simulation import (
     Fault,
@@ -118,14 +115,6 @@ def test_faults_while_a_state_is_saved(fault: str) -> None:
     assert (done.state.outcome, len(visits(done))) == ("finished", 24)
 
 
-def test_the_first_unit_of_a_node_that_comes_again_is_not_its_predecessors() -> None:
-    slow = Times(usual=10.0, startup={"node-1": 25.0})
-    done = run(replace(PLAN, min_nodes=1), times=slow, faults="kill node-1 at 5 for 3", nodes=NODES[:2])
-    assert measured(done.events, PLAN).startup == {"node-0": 0.0}
-    waits = [10.0, 0.0]  # of node-0 and of the second node-1, and not of the first one until 8.0
-    assert _startup_seconds(RunView(done.events)) == pytest.approx(mean(waits), abs=0.01)
-
-
 def test_a_seed_is_a_history() -> None:
     faults = """
         kill node-1 at 25 for 20
@@ -170,17 +159,6 @@ def test_a_node_without_time_to_finish_hands_its_unit_on() -> None:
     assert not [v for v in visits(done) if v.node == "node-1" and v.started > 10.0]
     assert [type(event) for event in _about("node-1", done.events)] == [ev.NodeLeft]
     assert len([v for v in visits(done) if v.whole]) == 48
-
-
-def test_evaluations_and_gangs_are_drained_too() -> None:
-    plan = replace(PLAN, evaluations=2, strategies=(Strategy("ddp", ranks=2, nodes=2),), seed=1)
-    done = run(plan, faults="drain node-0 at 7 within 2 for 5\ndrain node-2 at 26.5 within 1.5 for 5")
-    assert done.state.outcome == "finished"
-    assert any(not v.whole and len(v.nodes) == 2 for v in visits(done))
-    alone = replace(PLAN, evaluations=4, partitions=1, epochs=1)
-    given_up = run(alone, faults="drain node-0 at 61 within 1", times=Times(usual=10.0))
-    assert any(isinstance(event, ev.UnitWithdrawn) for event in given_up.events)
-    assert given_up.state.outcome == "finished"
 
 
 def test_while_nobody_leads_units_end_and_none_begin() -> None:
@@ -239,8 +217,6 @@ def test_measured_times_forecast_the_same_run() -> None:
     alone, single = NODES[:1], replace(PLAN, min_nodes=1)
     forecast, true = (run(single, times=times, nodes=alone).seconds for times in (found, UNEVEN))
     assert forecast == pytest.approx(true, rel=0.1)
-
-
 
 
 def _about(node: str, events: Sequence[Event]) -> list[Event]:

@@ -126,14 +126,6 @@ def test_a_folder_in_use_is_reported(tmp_path: Path) -> None:
         EmbeddedEtcd(tmp_path / "data").__enter__()
 
 
-def test_a_death_shows_the_end_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "etcd.log").write_text("of an earlier run\n")
-    monkeypatch.setenv("CEREBRO_ETCD", str(program(tmp_path / "etcd", "echo what went wrong; exit 3")))
-    with pytest.raises(StoreError, match=r"status 3(?s:.*)what went wrong") as caught:
-        EmbeddedEtcd(tmp_path / "data").__enter__()
-    assert "earlier" not in str(caught.value)
-
-
 def test_data_of_a_later_etcd_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = "cluster cannot be downgraded (current version: 3.4.23 is lower than cluster version: 3.5)"
     monkeypatch.setenv("CEREBRO_ETCD", str(program(tmp_path / "etcd", f"echo '{words}'; exit 1")))
