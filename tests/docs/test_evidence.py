@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -14,16 +12,6 @@ import pytest
 
 EVIDENCE = Path(__file__).parents[2] / "benchmarks" / "evidence"
 
-SPENDING = """
-import json, subprocess, sys, time
-began = time.time()
-block = bytearray(100_000_000)
-burn = "import time; end = time.process_time() + 0.4\\nwhile time.process_time() < end: pass"
-subprocess.Popen([sys.executable, "-c", burn])  # left behind: nobody here waits for it
-time.sleep(0.6)
-print(json.dumps({"score": 3, "began": began}))
-"""
-
 
 @pytest.fixture
 def measuring(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -31,31 +19,6 @@ def measuring(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     import measuring
 
     return measuring
-
-
-def measuring_script(code: str, *words: str) -> list[str]:
-    """A process of its own that measures a command: it waits for all its children."""
-    script = f"""
-import dataclasses, json, sys
-sys.path.insert(0, {str(EVIDENCE)!r})
-import measuring
-measuring._QUIET_SECONDS = 0.0
-usage = measuring.measure(measuring.Arm("it", [sys.executable, "-c", {code!r}, *{words!r}]))
-print(json.dumps(dataclasses.asdict(usage)))
-"""
-    return [sys.executable, "-c", script]
-
-
-def measured_apart(code: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(measuring_script(code, *words), capture_output=True, text=True, check=False)
-
-
-def test_processes_that_a_command_leaves_behind_are_measured_with_it() -> None:
-    usage = json.loads(measured_apart(SPENDING).stdout)
-    assert usage["said"] == {"score": 3}
-    assert usage["memory_bytes"] > 100e6
-    assert usage["cpu_seconds"] >= 0.4
-    assert 0 < usage["start_seconds"] < usage["seconds"]
 
 
 def test_only_the_full_size_goes_into_the_record(

@@ -98,49 +98,6 @@ def test_what_has_no_source_is_pickled(cell: Cell, tmp_path: Path, text: str, re
     assert imported(written("f", tmp_path), tmp_path).f() == result
 
 
-VALUES = """
-import datetime, enum, functools, math, re
-import xml.etree.ElementTree
-from dataclasses import dataclass
-from pathlib import Path
-import numpy as np
-
-class Color(enum.Enum):
-    RED = 1
-
-@dataclass
-class Settings:
-    rate: float
-    where: Path | None = None
-
-class Count(int):
-    pass
-
-@functools.lru_cache
-def scaled(x, by): return x * by
-
-double = functools.partial(scaled, by=Count(2))
-square = lambda x: x * x
-endless, rate, color = {"a": (math.inf,), 2: {3, 1}}, np.float32(0.1), Color.RED
-settings, day, word = Settings(0.5, Path("a/b")), datetime.date(2026, 1, 2), re.compile("a+", re.I)
-options = [range(3), math.nan, Ellipsis, b"x", 1j, frozenset({1}), np.bool_(True), Settings, Count, None]
-
-def use():
-    return [double(3), square(3), endless, rate, color.name, settings.where, day, word, options,
-            type(double.keywords["by"]).__name__, xml.etree.ElementTree.fromstring("<a/>").tag]
-"""
-
-
-def test_values_of_other_cells(cell: Cell, tmp_path: Path) -> None:
-    cell(VALUES)
-    expected = cell("use")()
-    name = written("use", tmp_path)
-    again = imported(name, tmp_path).use()
-    assert repr(again).replace(name, "__main__") == repr(expected)
-    assert type(again[3]) is type(expected[3])
-    assert written("use", tmp_path) == name
-
-
 def test_a_pickle_is_that_of_the_notebook(cell: Cell, tmp_path: Path) -> None:
     cell("import numpy\ntable = numpy.arange(3)\ndef f(): return table.sum()")
     name = written("f", tmp_path)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from cerebro_elastic.data.reading.description import describe
 from cerebro_elastic.errors import DataError
@@ -61,18 +60,6 @@ def test_the_page_has_a_picture_of_each_sample_and_needs_nothing_else(tmp_path: 
     assert "&lt;b&gt;cat" in page
     assert "<b>cat" not in page
     assert not re.findall(r"(?:src|href)=\"(?!data:)", page)
-
-
-@pytest.mark.parametrize(
-    ("shape", "mode"),
-    [((9, 8), "L"), ((9, 8, 1), "L"), ((1, 9, 8), "L"), ((9, 8, 3), "RGB"), ((4, 9, 8), "RGBA")],
-)
-def test_pictures_have_the_pixels_of_the_array(shape: tuple[int, ...], mode: str) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-    picture = Image.open(io.BytesIO(as_png(pixels)))
-    assert (picture.mode, picture.size) == (mode, (8, 9))
-    expected = pixels.transpose(1, 2, 0) if shape[0] in (1, 4) else pixels
-    np.testing.assert_array_equal(np.asarray(picture), expected.squeeze())
 
 
 def test_sequences_and_encoded_values_are_shown_too(tmp_path: Path) -> None:

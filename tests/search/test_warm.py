@@ -94,19 +94,3 @@ def test_all_proposals_begin_with_the_checkpoint() -> None:
     configs = state.configs.values()
     assert [(c.epoch, c.head) for c in configs] == [(3, start.checkpoint)] * 2
     assert [s.parent for s in observe(state, plan).configs] == [None, None], "no child of another config"
-
-
-@pytest.mark.parametrize(
-    ("search", "words"),
-    [
-        ({"start": {}}, "search.start is {}: give either `run`"),
-        ({"start": {"run": "a", "epoch": 3}}, "epoch: these are the other run's to say"),
-        ({"start": {"checkpoint": "/a", "digest": DIGEST}}, "needs epoch, hparams as well"),
-        ({"start": {"checkpoint": "/a", "digest": "x"}}, "search.start.digest is 'x'"),
-        ({"start": {"rnu": "a"}}, "unknown key 'search.start.rnu'; did you mean 'run'"),
-        ({"known": [{"hparams": {"lr": 1}}]}, "search.known.*curve"),
-    ],
-)
-def test_contradictory_settings(search: dict[str, Any], words: str) -> None:
-    with pytest.raises(RecipeError, match=words):
-        recipe(**search)

@@ -209,40 +209,6 @@ def test_the_early_stop_forgives_as_much_whatever_the_objectives_sign_and_mode(
     assert not stopped(4.0, 1.5)
 
 
-def test_the_early_stop_forgives_a_constraint_what_a_fold_of_the_best_config_differs_from_its_mean() -> None:
-    constrained = {"objective": {"metric": "score"}, "constraint": {"metric": "latency", "below": 20}}
-    search = make_search(recipe_of(validation={"folds": 3}, **constrained))
-    best = measured_too("c0000", 15.0, 19.0, 17.0)  # its worst fold is 2 above its mean
-
-    def stopped(*latencies: float) -> bool:
-        decided = search.decide(SearchContext([best, measured_too("c0001", *latencies)]))
-        return [decision.config for decision in decided] == ["c0001"]
-
-    assert not stopped(21.5)
-    assert not stopped(23.0, 17.0)
-    assert stopped(22.5)
-    assert stopped(math.nan)
-    # A fold of the best config has logged none: the constraint forgives any value.
-    first, *others = best.members
-    without = replace(first, curve=[replace(p, metrics={"score": p.metrics["score"]}) for p in first.curve])
-    best = replace(best, members=[without, *others])
-    assert not stopped(99.0)
-
-
-def measured_too(name: str, *latencies: float) -> ConfigView:
-    """As ``trained``, with a score of 1 and these values of another metric."""
-    view = trained(name, *(1.0 for _ in latencies))
-    members = [
-        replace(
-            each,
-            curve=[replace(point, metrics={**point.metrics, "latency": latency}) for point in each.curve],
-        )
-        for each, latency in zip(view.members, [*latencies, 0.0, 0.0], strict=False)
-    ]
-    ended = [member.status is Status.FINISHED for member in members]
-    return replace(view, members=members, curve=mean_curve([each.curve for each in members], ended))
-
-
 @pytest.mark.parametrize(
     ("config", "why"),
     [

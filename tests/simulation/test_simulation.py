@@ -16,7 +16,6 @@ from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.interfaces import Search
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import RecipeError, ScheduleError
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.simulation import (
@@ -174,23 +173,6 @@ def test_while_nobody_leads_units_end_and_none_begin() -> None:
     assert len(visits(done)) == 48
 
 
-def test_a_node_that_joins_gets_partitions() -> None:
-    plan = replace(PLAN, min_nodes=2, partitions=6)
-    alone = run(plan, nodes=NODES[:2])
-    joined = run(plan, faults="join node-9 at 15", nodes=NODES[:2])
-    assert joined.seconds < alone.seconds
-    assert any(v.node == "node-9" for v in visits(joined))
-
-
-def test_strategies_are_profiled_and_gangs_formed() -> None:
-    strategies = (Strategy(), Strategy("ddp", ranks=2, nodes=2))
-    done = run(replace(PLAN, strategies=strategies), FixedSearch([{"lr": 0.1}, {"lr": 0.2}]))
-    assert sum(isinstance(event, ev.ProfileDone) for event in done.events) == 4
-    pairs = [v for v in visits(done) if v.strategy == strategies[1]]
-    assert len(pairs) >= len(visits(done)) - 1, "the last unit of all may be done by one node as soon"
-    assert {v.seconds for v in pairs} == {5.0}
-
-
 def test_times_are_measured_as_they_were() -> None:
     given = replace(UNEVEN, validation={"c0001": 2.0})
     found = measured(run(times=given).events, PLAN)
@@ -198,15 +180,6 @@ def test_times_are_measured_as_they_were() -> None:
     assert found.nodes["node-2"] / found.nodes["node-1"] == pytest.approx(1.5)
     assert found.configs["c0003"] * found.nodes["node-1"] == pytest.approx(8.0)
     assert {c: round(s, 6) for c, s in found.validation.items() if s > 1e-6} == {"c0001": 2.0}
-
-
-def test_nodes_that_differ_by_chance_count_as_alike() -> None:
-    few = replace(PLAN, epochs=1)
-    chance = measured(run(few, times=Times(usual=10.0), spread=0.3).events, few)
-    assert [*chance.nodes.values()] == pytest.approx([1.0] * len(NODES), abs=0.05)
-    slow = measured(run(times=Times(usual=10.0, nodes={"node-1": 2.0}), spread=0.1).events, PLAN)
-    assert slow.nodes["node-1"] / slow.nodes["node-2"] == pytest.approx(2.0, rel=0.1)
-    assert set(chance.pairs) == set(), "one visit of a config on a node is chance as well"
 
 
 def test_measured_times_forecast_the_same_run() -> None:

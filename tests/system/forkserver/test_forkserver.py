@@ -224,22 +224,6 @@ def test_an_import_that_uses_cuda_forbids_forks(tmp_path: Path) -> None:
         connect(server.path, Request(["json.tool"], {}, "/"), [0, 1, 2])
 
 
-def test_more_is_imported_once_it_is_known(tmp_path: Path) -> None:
-    """A server begins with what is known early. The rest, and the place of its log, come later."""
-    (tmp_path / "early.py").write_text("print('early')")
-    (tmp_path / "late.py").write_text("print('late')\nfrom nowhere import nothing")
-    (tmp_path / "main.py").write_text("import sys; sys.exit(7 if 'early' in sys.modules else 1)")
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(tmp_path)])}
-    log = tmp_path / "log"
-    log.write_text("of an earlier start\n")
-    with ForkServer(["early"], env) as server, log.open("ab") as file, open(os.devnull, "r+b") as nothing:
-        server.load(["late"], str(tmp_path), file)
-        request, files = Request(["main"], env, "/"), [nothing.fileno()] * 3
-        assert connect(server.path, request, files).wait(SOON) == 7
-    lines = [line.partition(" in ")[0] for line in log.read_text().splitlines()]
-    assert lines == ["of an earlier start", "early", "imported early", "late", "imported late"]
-
-
 def test_a_command_stands_in_for_its_fork(server: ForkServer, folder: Path) -> None:
     """As torchrun starts ranks: by a command, which is signalled, and killed."""
     (folder / "standing.py").write_text(
@@ -275,19 +259,6 @@ def test_a_command_stands_in_for_its_fork(server: ForkServer, folder: Path) -> N
     wait_for(lambda: not is_alive(pid))
     command, pid = start("segfault")
     assert command.wait(SOON) == -signal.SIGSEGV
-
-
-def test_the_next_server_removes_what_a_killed_process_has_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CEREBRO_SCRATCH", str(tmp_path))
-    start = "import os; from cerebro_elastic.system.forkserver import ForkServer; server = ForkServer([])"
-    code = f"{start}; os.kill(os.getpid(), 9)"
-    subprocess.run([sys.executable, "-c", code], check=False)
-    assert len(list(tmp_path.iterdir())) == 1
-    with ForkServer([]):
-        assert len(list(tmp_path.iterdir())) == 1
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("forked", [True, False], ids=["fork", "command"])
