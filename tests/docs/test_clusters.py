@@ -16,6 +16,7 @@ import pytest
 import yaml
 from torchx.runner import get_runner
 
+from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.store.client.etcd_program import find_etcd
 from support import pages
 from support.kubernetes_types import check_type
@@ -44,6 +45,15 @@ def test_every_job_can_be_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
         with get_runner() as runner:
             scheduler, component = found[1] or "local_cwd", found[3] or "cerebro.mop"
             runner.dryrun_component(component, shlex.split(found[4]), scheduler, cfg=cfg, workspace=None)
+
+
+def test_the_torchrun_command_is_ours() -> None:
+    (command,) = [words for words in commands() if words[0] == "torchrun"]
+    ours = agent_command("RUN", "HOST:PORT", "node-0", 1)
+    assert {word.partition("=")[0] for word in command[1:]} <= {word.partition("=")[0] for word in ours}
+    (exported,) = [words for words in commands() if words[0] == "export" and "GRACE" in words[1]]
+    grace, shutdown = (float(word.partition("=")[2]) for word in exported[1:])
+    assert shutdown > grace
 
 
 def test_the_slurm_script(tmp_path: Path) -> None:

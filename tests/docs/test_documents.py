@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from cerebro_elastic import __version__, prepare
 from cerebro_elastic.cli.app import app
 from cerebro_elastic.core.model.configs import Config
-from cerebro_elastic.core.model.interfaces import SearchContext
+from cerebro_elastic.core.model.interfaces import ConfigView, SearchContext
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.recipes import load_recipe
@@ -225,6 +225,22 @@ def test_the_examples_of_contract_tests_run(plugins: Path) -> None:
     for number, code in enumerate(tests):
         (plugins / f"contract_{number}.py").write_text(code)
         module_at(plugins / f"contract_{number}.py").test_contract()
+
+
+def test_the_example_of_a_sampler(plugins: Path) -> None:
+    recipe = load_recipe(
+        {
+            "name": "halton",
+            "task": {"kind": "torch", "model_fn": "m:f", "loss": "cross_entropy"},
+            "data": {"source": "x.npz"},
+            "search": {"space": {"lr": [1, 2, 3], "width": [1, 2]}},
+        }
+    )
+    sampler = module_at(plugins / "halton.py").Halton(recipe)
+    known: list[ConfigView] = []
+    while (sample := sampler.sample(known)) is not None:
+        known.append(ConfigView(f"c{len(known)}", sample.hparams))
+    assert len(known) == 6, "each point once"
 
 
 @pytest.mark.usefixtures("imports_as_found")

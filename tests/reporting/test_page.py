@@ -135,6 +135,14 @@ def test_a_run_that_goes_on_has_a_report(browser: Browser, past: Any, tmp_path: 
         assert "out of reach" in page.locator("#traffic").inner_text()
 
 
+def test_no_text_of_a_user_ends_the_script(browser: Browser, past: Any, tmp_path: Path) -> None:
+    hostile = "</script><script>document.title = 'hacked'</script><!--<script>"
+    past.state.configs["c0003"].hparams["act"] = hostile
+    with opened(browser, tmp_path, report(past)) as page:
+        expect(page.locator("#board")).to_contain_text(hostile)
+        assert page.title() == "a-run: report"
+
+
 def test_nothing_is_asked_of_a_report(page: Page) -> None:
     assert page.locator("#logs, #run-actions").count() == 0
     page.get_by_role("button", name="c0003", exact=True).click()
