@@ -75,6 +75,7 @@ def test_random_search_draws_distinct_points_by_the_seed() -> None:
         (grid, recipe({"a": {"int": [1, 2000]}}), "more than 1000 configs"),
         (grid, recipe({"a": [1, 2]}, constraints=["a > 2"]), "no point of the space satisfies all"),
         (random, recipe({"a": [1, 2]}, method="random", num=3), "only 2 distinct points"),
+        (random, recipe({"a": [1, 2]}, method="random", num=3, limit=2), "more than 2 configs"),
     ],
 )
 def test_a_space_that_cannot_be_searched(search: Make, wrong: Recipe, words: str) -> None:

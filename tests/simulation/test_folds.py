@@ -209,6 +209,31 @@ def test_the_early_stop_forgives_as_much_whatever_the_objectives_sign_and_mode(
     assert not stopped(4.0, 1.5)
 
 
+def measured_too(name: str, *latencies: float) -> ConfigView:
+    """As ``trained``, with a score of 1 and these values of another metric."""
+    view = trained(name, *(1.0 for _ in latencies))
+    members = [
+        replace(each, curve=[replace(p, metrics={**p.metrics, "latency": latency}) for p in each.curve])
+        for each, latency in zip(view.members, [*latencies, 0.0, 0.0], strict=False)
+    ]
+    ended = [member.status is Status.FINISHED for member in members]
+    return replace(view, members=members, curve=mean_curve([each.curve for each in members], ended))
+
+
+def test_the_early_stop_forgives_a_constraint_what_a_fold_of_the_best_config_differs_from_its_mean() -> None:
+    constrained = {"objective": {"metric": "score"}, "constraint": {"metric": "latency", "below": 20}}
+    search = make_search(recipe_of(validation={"folds": 3}, **constrained))
+    best = measured_too("c0000", 15.0, 19.0, 17.0)  # its worst fold is 2 above its mean
+    for latencies, stopped in (((21.5,), False), ((23.0, 17.0), False), ((22.5,), True), ((math.nan,), True)):
+        decided = search.decide(SearchContext([best, measured_too("c0001", *latencies)]))
+        assert [decision.config for decision in decided] == ["c0001"] * stopped
+
+
+def test_a_best_config_with_a_fold_that_is_not_finite_stops_nobody() -> None:
+    search = make_search(recipe_of(validation={"folds": 3}, objective={"metric": "score"}))
+    assert search.decide(SearchContext([trained("c0000", 1.0, math.nan, 1.0), trained("c0001", 9.0)])) == []
+
+
 @pytest.mark.parametrize(
     ("config", "why"),
     [

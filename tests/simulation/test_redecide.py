@@ -23,6 +23,7 @@ from cerebro_elastic.core.model.events import (
 )
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.simulation import redecide
 from support.world import RestlessSearch, World
@@ -108,3 +109,14 @@ def test_each_forged_decision_is_found(seed: int) -> None:
         again = redecide(record, POLICY, world.search)
         assert again.explanation is not None
         assert again.matched < again.total
+
+
+@pytest.mark.parametrize(("read", "explained"), [(-1, True), (0, False)])
+def test_an_assignment_says_what_its_leader_had_read(read: int, explained: bool) -> None:
+    """What is decided on an earlier state than the record begins with cannot be decided again."""
+    world, _ = eventful(1)
+    at, event = next((n, e) for n, e in enumerate(world.events) if isinstance(e, UnitAssigned))
+    head = RecordHead(world.events[at - 1].revision + read, "digest")
+    forged = replace(event, attempt=replace(event.attempt, expected=77.0, record=head))
+    again = redecide([*record_of(world.events[:at], at), forged], POLICY, world.search)
+    assert (again.explanation is None) == explained

@@ -246,3 +246,22 @@ def test_an_impossible_simulation_is_reported() -> None:
         simulate(replace(PLAN, epochs=10**9), NODES, LongestRemaining(), SIX, Times(), toy)
     with pytest.raises(RecipeError, match=r"line 1 of the faults.*at is 1e\+30; it must be"):
         read_faults(f"kill node-0 at 1{'0' * 30}", ["node-0"])
+
+
+def test_the_table_of_times() -> None:
+    times = Times(usual=7.0, configs={"c0001": 4.0}, nodes={"node-1": 1.2}, pairs={("c0001", "node-0"): 1.0})
+    took = {(v.unit.config, v.node): v.seconds for v in visits(run(times=times))}
+    assert took["c0000", "node-0"] == 7.0
+    assert took["c0000", "node-1"] == pytest.approx(8.4)
+    assert (took["c0001", "node-0"], took["c0001", "node-1"], took["c0001", "node-2"]) == (
+        1.0,
+        4.8,
+        4.0,
+    )
+
+
+def test_a_node_without_time_for_its_evaluation_gives_it_up() -> None:
+    alone = replace(PLAN, evaluations=4, partitions=1, epochs=1)
+    done = run(alone, faults="drain node-0 at 61 within 1", times=Times(usual=10.0))
+    assert any(isinstance(event, ev.UnitWithdrawn) for event in done.events)
+    assert done.state.outcome == "finished"
