@@ -83,7 +83,7 @@ docs-serve: $(DOCS)/.installed
 # make evidence [SIZE=full] [EXPERIMENTS="end_to_end ..."]; make evidence CHECK=1 only looks whether ratios became worse.
 SIZE ?= reduced
 ALL_EXPERIMENTS := partial_shuffling end_to_end data_once node_numbers batch_sizes model_sizes communication on_ray \
-	remote_storage in_place links scheduling stragglers plan_quality failures searches
+	remote_storage in_place links scheduling stragglers plan_quality failures searches rivals
 EXPERIMENTS ?= $(ALL_EXPERIMENTS)
 # Recorded schedules are compared with those of CP-SAT, which only $(NIGHTLY) has.
 evidence: $(STAMP) $(PEERS)/.installed $(if $(filter full,$(SIZE)),$(NIGHTLY)/.installed)

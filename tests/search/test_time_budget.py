@@ -24,6 +24,7 @@ from cerebro_elastic.runs.start.prepare_run import check_deadline
 from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.simulation import Times, redecide
 from support import builders
+from support.fault_sentences import read_faults
 
 BEGIN = 1_000_000.0
 SECONDS = 150.0
