@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 REPO = Path(__file__).parents[1]
 LIBRARIES = {
     *("torch", "lightning", "torchmetrics", "deepspeed", "optuna", "torchx", "urllib3", "etcd3"),
@@ -66,10 +64,10 @@ def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
 
-@pytest.mark.parametrize("file", sources(), ids=lambda file: str(file.relative_to(REPO)))
-def test_a_file_uses_no_private_name_of_a_library(file: Path) -> None:
-    used = set(private_names(file.read_text())) - OURS_OR_STANDARD
-    assert not used, f"{file}: move what uses {sorted(used)} into the folder's _..._internals.py"
+def test_no_file_uses_a_private_name_of_a_library() -> None:
+    """What does belongs into its folder's ``_..._internals.py``."""
+    used = {file: set(private_names(file.read_text())) - OURS_OR_STANDARD for file in sources()}
+    assert {str(file.relative_to(REPO)): names for file, names in used.items() if names} == {}
 
 
 def test_such_a_name_would_be_seen() -> None:

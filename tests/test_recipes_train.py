@@ -1,14 +1,12 @@
-"""The recipes of real shapes and of other frameworks train an epoch, at a reduced size."""
+"""The recipes of real shapes train an epoch, at a reduced size."""
 
 from __future__ import annotations
 
 import gzip
 import math
-import os
 import shutil
 import sys
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -25,15 +23,11 @@ from cerebro_elastic.runs.start.prepare_data import prepare_recipe
 from cerebro_elastic.system.devices import device_of, kind_here
 from cerebro_elastic.training.unit_runner import UnitRunner
 
-with patch.dict(os.environ, KERAS_BACKEND="jax"):
-    pytest.importorskip("peft")
-    pytest.importorskip("keras")  # here, for it sets environment variables when first imported
+pytest.importorskip("peft")
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SMALLER = {
     "coco_shaped": {"range(1500)": "range(60)"},
-    "digits_jax": {},
-    "digits_keras": {},
     "digits_sklearn": {},
     "criteo_shaped": {"40_000, 280": "900, 12"},
     "imagenet_shaped": {},
@@ -44,7 +38,6 @@ SMALLER = {
     "tabular": {'.zip")': '.zip", nrows=3000)'},
 }
 """By recipe: what is replaced in its module."""
-FRAMEWORKS = ("digits_jax", "digits_keras", "digits_sklearn")
 
 pytestmark = pytest.mark.usefixtures("imports_as_found")
 
@@ -52,7 +45,6 @@ pytestmark = pytest.mark.usefixtures("imports_as_found")
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the recipes, with Fashion-MNIST's files in miniature."""
-    monkeypatch.setenv("KERAS_BACKEND", "jax")  # a task of Keras sets it for its process
     shutil.copytree(RECIPES, tmp_path / "recipes")
     for path in RECIPES.glob("*.py"):  # another test may have imported the original
         monkeypatch.delitem(sys.modules, path.stem, raising=False)
@@ -66,7 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("name", sorted(SMALLER))
 def test_a_shipped_recipe_trains(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [(RECIPES / f"{name}.{suffix}").read_text().count("\n") for suffix in ("yaml", "py")]
-    assert sum(lines) < (40 if name in FRAMEWORKS else 61), "a newcomer reads both"
+    assert sum(lines) < (40 if name == "digits_sklearn" else 61), "a newcomer reads both"
     if name == "imagenet_shaped":
         monkeypatch.setenv("FASHION_MNIST", str(folder.parent))
         import_object("fashion_shards:write", folder)(folder / "shards")

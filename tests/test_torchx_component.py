@@ -29,7 +29,6 @@ import cerebro_elastic
 from cerebro_elastic import torchx_component
 from cerebro_elastic.cli.app import app as cerebro
 from cerebro_elastic.runs.results.verify import verify
-from cerebro_elastic.system.forkserver import SOCKET
 from support.kubernetes_types import check_type
 from support.waiting import SOON
 
@@ -261,38 +260,6 @@ def test_gangs_need_as_many_nodes_as_the_job_has_not_the_recipe(project: Path) -
     assert (hosts.min_replicas, hosts.num_replicas) == (2, 4)
 
 
-@pytest.mark.usefixtures("project")
-def test_machines_that_prepare_data_share_the_rows() -> None:
-    words = ["--source", "rows.csv", "--to", "s3://b/d", "--partitions", "8", "--rows", "f:make", "-j", "3"]
-    with get_runner() as runner:
-        dryrun = runner.dryrun_component("cerebro.prepare", words, "local_cwd", cfg={}, workspace=None)
-    (params,) = dryrun.request.role_params.values()
-    shares = [options(shlex.join(replica.args))["--share"] for replica in params]
-    assert shares == ["0/3", "1/3", "2/3"]
-    given = shlex.join(params[0].args)
-    assert given.startswith(
-        f"{sys.executable} -m cerebro_elastic.cli prepare rows.csv s3://b/d --partitions 8"
-    )
-    assert (options(given)["--rows"], options(given)["--workers"]) == ("f:make", "2")
-
-
-@pytest.mark.usefixtures("project")
-def test_a_machine_prepares_data_with_the_words_of_the_command() -> None:
-    words = ["--source", "rows.csv", "--to", "s3://b/d", "--partitions", "8"]
-    columns = ["--label", "y", "--encode", "a,b", "--fill", "age=0,sex=x", "--split_by", "patient"]
-    with get_runner() as runner:
-        dryrun = runner.dryrun_component("cerebro.prepare", [*words, *columns], "local_cwd", {})
-        (params,) = dryrun.request.role_params.values()
-        given = shlex.join(params[0].args)
-        for part in ("--label y --encode a --encode b --split-by patient --fill age=0 --fill sex=x",):
-            assert part in given
-        assert not {"--rows", "--share", "--workers", "--bad"} & set(params[0].args)
-        with pytest.raises(
-            ComponentValidationException, match="-j is 2: machines share rows that a function"
-        ):
-            runner.dryrun_component("cerebro.prepare", [*words, "-j", "2"], "local_cwd", {})
-
-
 # For real.
 
 TORCHX_RUN = [sys.executable, "-m", "torchx.cli.main", "run"]
@@ -383,17 +350,3 @@ def test_a_job_runs_to_its_end_on_two_hosts(project: Path) -> None:
     assert result.spec.plan.max_nodes == 2
     assert verify(result) == []
     assert len(list((project / "runs").glob("job*/history.jsonl"))) == 2, "each host has the record"
-
-
-@pytest.mark.cluster
-def test_nobody_outlives_torchx(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(SOCKET, raising=False)  # each host has a fork server of its own
-    (project / "job.yaml").write_text(RECIPE.format(epochs=99_999))
-    words = ("-j", "1x1", "--grace", "1", "--run_id")
-    with started(project, *words, "interrupted") as interrupted, started(project, *words, "killed") as killed:
-        for job in (interrupted, killed):
-            job.wait_for(Job.complete, "all parts to run")
-        killed.torchx.kill()
-        interrupted.torchx.send_signal(signal.SIGINT)
-        for job in (interrupted, killed):
-            job.wait_for(Job.over, "everybody to end")

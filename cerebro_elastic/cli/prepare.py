@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +26,7 @@ from cerebro_elastic.errors import DataError
 from cerebro_elastic.registry import is_reference
 from cerebro_elastic.reporting.tables import clock_text
 from cerebro_elastic.reporting.terminal import terminal
-from cerebro_elastic.system.files import exists, locate, redacted, translated
+from cerebro_elastic.system.files import exists, locate, translated
 from cerebro_elastic.system.process import Scratch, begin_as_training
 from cerebro_elastic.system.words import counted
 
@@ -91,7 +90,7 @@ def prepare(
     watch(submitted_by)
     settings = _settings(given)
     if describe and destination is None and _is_dataset(source):
-        _show_dataset(source, source)
+        _show_dataset(source)
         return
     if destination is None and not describe:
         raise DataError("there is no DESTINATION: say where the dataset goes, or only look at it: --describe")
@@ -100,7 +99,7 @@ def prepare(
     with _place(destination) as place:
         manifest = prepare_dataset(source, place, settings, Path.cwd(), _Shown())
         if describe:
-            _show_dataset(place, destination or source)
+            _show_dataset(place)
     if destination is not None:
         echo(f"{_summary(manifest)} at {destination} (digest {manifest.digest[:12]})")
         if settings.max_bad_rows and (left_out := rows_left_out(destination)):
@@ -131,12 +130,12 @@ def _is_dataset(source: str) -> bool:
         return not is_reference(source) and exists(locate(source) / NAME)
 
 
-def _show_dataset(url: str, name: str) -> None:
+def _show_dataset(url: str) -> None:
     """Print what the dataset at ``url`` holds."""
     from cerebro_elastic.data.reading.description import describe
     from cerebro_elastic.reporting.dataset import description_tables
 
-    terminal().print(description_tables(replace(describe(url), url=redacted(name))))
+    terminal().print(description_tables(describe(url)))
 
 
 def _summary(manifest: Manifest) -> str:

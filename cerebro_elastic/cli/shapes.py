@@ -94,6 +94,8 @@ class StatusJson(TypedDict):
     """What becomes of its budget of time and cost; `null` without one, and before the first unit."""
     waits: Mapping[str, Wait]
     """By config that cannot be trained on the present nodes."""
+    profiles: list[ProfileRow]
+    """What each strategy takes, for each config and kind of node; empty with one strategy."""
     head: RecordHead | None
     """The head of the record: see [verify](cli.md#cerebro-verify)."""
 
@@ -222,13 +224,6 @@ class TestJson(TypedDict):
     """How many measurements were in the record before the command."""
 
 
-class ProfileJson(TypedDict):
-    """The profiles of a run."""
-
-    run: str
-    profiles: list[ProfileRow]
-
-
 class DoctorJson(TypedDict):
     """What works on this machine."""
 
@@ -349,7 +344,6 @@ SHAPES: Mapping[str, Any] = {
     "runs": RunsJson,
     "status": StatusJson,
     "runs RUN RUN": Comparison,
-    "status --show profiles": ProfileJson,
     "rm --checkpoints": RmJson,
     "stop": ChangedJson,
     "resume": ChangedJson,

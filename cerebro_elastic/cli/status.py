@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Column
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from cerebro_elastic.cli.options import Etcd, Home, Json, Verbose, echo, echo_json, on_last_run, store_of
 from cerebro_elastic.cli.output import head_text, state_json
-from cerebro_elastic.cli.shapes import DoctorJson, ProfileJson
+from cerebro_elastic.cli.shapes import DoctorJson
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.reporting.budget import budget_outlook
 from cerebro_elastic.reporting.gap import search_end
@@ -30,19 +30,13 @@ _LINES = 60
 @on_last_run
 def status(
     run: Run,
-    show: Annotated[
-        Literal["configs", "profiles"],
-        typer.Option(
-            help="`configs`: state, nodes, configs and metrics; `profiles`: the seconds and memory of each "
-            "parallelism."
-        ),
-    ] = "configs",
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Show the state of a run, live or ended.
 
-    Of many configs it shows the best, those in training and those that failed.
+    Of many configs it shows the best, those in training and those that failed. With --verbose it shows all,
+    and what each of several strategies takes.
 
     Example: cerebro status digits --verbose
     """
@@ -50,11 +44,6 @@ def status(
 
     if verbose and as_json:
         raise RunError("--verbose would do nothing with --json, which has it all: leave it out")
-    if verbose and show != "configs":
-        raise RunError(f"--verbose would do nothing with --show {show}: leave it out")
-    if show == "profiles":
-        _show_profiles(run, as_json)
-        return
     now = run.status()
     objective = run.spec.objective
     end = search_end(run.spec.recipe)
@@ -72,24 +61,10 @@ def status(
         notes.append(counting)
     lines = None if verbose else _LINES
     console.print(progress_view(now.state, objective, None, lines, verbose=verbose, notes=notes, end=end))
+    if verbose and (profiles := profile_rows(now.state)):
+        console.print(profiles_view(profiles))
     if now.head is not None:
         console.print(head_text(run.id, now.head), soft_wrap=True)
-
-
-def _show_profiles(run: Run, as_json: bool) -> None:
-    rows = profile_rows(run.status().state)
-    strategies = run.spec.plan.strategies
-    if as_json:
-        echo_json(ProfileJson(run=run.id, profiles=rows))
-    elif len(strategies) == 1:
-        echo(
-            f"run {run.id} trains by {strategies[0]} and profiles nothing else; to compare strategies, give "
-            "several entries in `parallelism`, or `auto`"
-        )
-    elif not rows:
-        echo("no strategy has been profiled yet")
-    else:
-        terminal().print(profiles_view(rows))
 
 
 def doctor(home: Home = None, etcd: Etcd = None, as_json: Json = False) -> None:

@@ -275,8 +275,6 @@ class Budget(Section):
     price_per_node_hour: Money | None = None
     """What an hour of a node costs that has no price of its own ([environment](environment.md)). Without
     `cost` it bounds nothing: forecasts say what the run costs."""
-    node_seconds: Annotated[float, Field(gt=0, le=1e12)] | None = None
-    """Seconds of all nodes together."""
     target: float | None = None
     """A value of the objective that is good enough."""
 
@@ -475,7 +473,7 @@ class EndlessSearch(SearchSection):
         if self.num is None and not self.budget.ends:
             raise ValueError(
                 f"method {self.method} goes on for ever: give `num`, the number of configs, or a `budget` of "
-                "epochs, units, timeout, hours, deadline, cost or node_seconds"
+                "epochs, units, timeout, hours, deadline or cost"
             )
         return self
 

@@ -102,7 +102,7 @@ def _configs(results: Sequence[RunResult]) -> tuple[ComparedConfig, ...]:
             found[place] = found[place] or row
     shared = [(of, [row for row in of if row is not None]) for of in rows.values()]
     return tuple(
-        ComparedConfig(some[0].hparams, tuple(row and row.best for row in of), _same(some))
+        ComparedConfig(some[0].hparams, tuple(None if row is None else row.best for row in of), _same(some))
         for of, some in shared
         if len(some) > 1
     )

@@ -153,14 +153,13 @@ def test_a_misspelt_run_in_a_store_is_reported_with_the_nearest_name(
     assert not list(project.glob("runs/*"))
 
 
-@pytest.mark.parametrize("words", [["join", "{}"]])
-def test_a_run_that_has_ended_is_neither_joined_nor_left(
-    words: list[str], ledger: Ledger, at_etcd: list[str], cerebro: Cerebro, project: Path
+def test_a_run_that_has_ended_is_not_joined(
+    ledger: Ledger, at_etcd: list[str], cerebro: Cerebro, project: Path
 ) -> None:
     leader = ledger.lead("me", ledger.store.grant(30))
     assert leader is not None
     leader.end_run("finished")
-    said = cerebro(*(word.format(ledger.keys.run) for word in words), *at_etcd)
+    said = cerebro("join", ledger.keys.run, *at_etcd)
     assert said.code == 1
     assert f"run {ledger.keys.run!r} has ended, and only a live run can be changed" in said.err
     assert not list(project.glob("runs/*"))

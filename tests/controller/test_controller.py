@@ -19,7 +19,6 @@ from cerebro_elastic.core.model.events import (
 )
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
-from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -43,95 +42,8 @@ def settle(world: World) -> None:
         before = world.ledger.revision()
 
 
-def work(world: World, names: str) -> None:
-    """Each node does the unit that it has, and the leader sees it."""
-    for name in names:
-        world.start(name)
-    while world.workers:
-        world.commit(0)
-    settle(world)
-
-
 def count(world: World, kind: type) -> int:
     return sum(isinstance(event, kind) for event in world.trace())
-
-
-def test_an_idle_node_fetches_what_is_at_home_on_a_slow_one() -> None:
-    """Also after another controller has taken over, which knows what a fetch takes from the visits alone."""
-    plan = Plan("r", partitions=4, epochs=2, min_nodes=2, max_nodes=2, on_demand=True)
-    run = World(plan, 4, Auto())
-    run.elect()
-    for name, seconds in (("a", 1.0), ("b", 1.2)):
-        run.join(name, host=name)
-        run.slow(name, seconds)
-    settle(run)
-    for _ in range(4):
-        work(run, "ab")
-    run.elect()
-    run.slow("a", 20.0)
-    settle(run)
-    run.start("a")
-    begun = run.workers.copy()
-    while run.ledger.state().outcome is None and "b" in run.ledger.state().attempts:
-        run.start("b")
-        run.commit(-1)
-        settle(run)
-        run.check_fold()
-    assert begun == run.workers, "``a`` is in the same unit all the while"
-    homes, visits = run.ledger.state().homes, run.ledger.visits()
-    away = [visit for visit in visits if visit.node not in homes[visit.unit.partition]]
-    assert {visit.node for visit in away} == {"b"}
-    assert sum(bool(visit.fetch_seconds) for visit in away) == len({visit.unit.partition for visit in away})
-    assert run.check() == []
-
-
-def test_with_replicas_others_go_on_without_fetching_when_a_node_is_lost() -> None:
-    run = world(Plan("r", partitions=6, epochs=4, max_nodes=3, replicas=2), configs=6)
-    for name in "abc":
-        run.join(name, host=name)
-    settle(run)
-    homes = run.ledger.state().homes
-    assert all(len(names) == 2 for names in homes.values())
-    attempt = run.ledger.state().attempts["a"]
-    assert attempt.prefetch is not None
-    due = {attempt.unit.partition, attempt.prefetch.partition, *attempt.prefetch.replicas}
-    assert due == {j for j, names in homes.items() if "a" in names}, "it shall get what is at home on it"
-    for _ in range(4):
-        work(run, "abc")
-    nodes = run.ledger.state().nodes
-    assert all(j in nodes[name].cached for j in homes for name in homes[j]), "got behind the units"
-    before = run.ledger.state().attempts
-    run.lose("a")
-    settle(run)
-    after = run.ledger.state()
-    assert all(set(names) == {"b", "c"} for names in after.homes.values())
-    assert after.attempts == {name: before[name] for name in "bc"}, "they are not interrupted"
-    for _ in range(6):
-        work(run, "bc")
-        state = run.ledger.state()
-        assert set(state.attempts) == {"b", "c"}
-        fetched = [n for n, a in state.attempts.items() if a.unit.partition not in state.nodes[n].cached]
-        assert fetched == []
-
-
-def test_a_hint_names_what_the_node_would_take_next() -> None:
-    run = world(Plan("r", partitions=2, epochs=2, max_nodes=1), configs=2)
-    run.join("a")
-    run.slow("a", 5.0)  # nothing is queued behind units that are not short
-    settle(run)
-    hits = units = 0
-    while (attempt := run.ledger.assignment("a")) is not None:
-        hint = attempt.prefetch
-        work(run, "a")
-        following = run.ledger.assignment("a")
-        if following is not None:
-            units += 1
-            said = (hint.partition, hint.input) if hint else None
-            hits += said == (following.unit.partition, following.input)
-            busy = attempt.unit.config
-            assert hint is None or hint.input is None or hint.input != run.ledger.config(busy).head  # type: ignore[union-attr]
-    assert units == 7
-    assert hits >= 5
 
 
 def test_a_deposed_controller_says_so_and_has_changed_nothing() -> None:

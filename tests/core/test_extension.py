@@ -16,9 +16,6 @@ from cerebro_elastic.core.model.run import Extension, Plan, Spec, changed, specs
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import IllegalEvent
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
-from cerebro_elastic.search.procedure import Procedure, random
-from cerebro_elastic.simulation import redecide
-from support.builders import recipe
 from support.world import World
 
 POLICY = LongestRemaining()
@@ -120,24 +117,3 @@ def test_a_visit_is_repeated_with_the_epochs_that_its_config_had() -> None:
     )
     assert extended.epochs_of("c3", 0) == 6
     assert spec(2).epochs_of("c0", 1) == 2
-
-
-def test_more_configs_are_those_of_a_run_that_began_with_that_number() -> None:
-    def search(num: int) -> Procedure:
-        return random(recipe({"method": "random", "num": num, "space": {"lr": {"uniform": [0.0, 1.0]}}}))
-
-    world = World(Plan("r", 2, 1), 2, POLICY)
-    world.search = search(2)
-    assert world.finish(["a"], 60)
-    world.extend(1, 0)
-    world.search = search(4)
-    assert world.finish(["a"], 60)
-    longer = World(Plan("r", 2, 2), 4, POLICY)
-    longer.search = search(4)
-    assert longer.finish(["a"], 60)
-    ours, theirs = world.ledger.state().configs, longer.ledger.state().configs
-    assert {c.id: (c.hparams, c.epoch) for c in ours.values()} == {
-        c.id: (c.hparams, c.epoch) for c in theirs.values()
-    }
-    assert redecide(world.trace(), POLICY, search(4), former=[search(2)]).explanation is None
-    assert redecide(world.trace(), POLICY, search(4)).explanation is not None

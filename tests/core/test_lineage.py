@@ -52,14 +52,6 @@ def test_the_child_of_an_untrained_child_shares_the_owners_checkpoint() -> None:
     assert child(grown, "c0002", {}, {}).parent == Parent("c0001", TWO, 1, "c0001", (1,))
 
 
-def test_a_stopped_config_continues_where_it_was() -> None:
-    before = state(stopped())
-    resumed = fold(before, ConfigResumed(10, "c0000", "promoted")).configs["c0000"]
-    assert resumed == replace(GROWN, reason="promoted", revision=10)
-    asked = fold(before, ConfigResumed(10, "c0000", "please", by_hand=True))
-    assert (asked.asked, asked.configs["c0000"].by_hand) == (10, True)
-
-
 YOUNG = child(GROWN, "c0001", {}, {})
 IMPOSSIBLE: dict[str, Event] = {
     "a parent that is not there": ConfigCreated(10, child(replace(GROWN, id="c0007"), "c0001", {}, {})),

@@ -18,7 +18,8 @@ from cerebro_elastic.core.model.run import Plan, Progress
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.scheduling.look_ahead import Auto
-from cerebro_elastic.simulation import SyntheticMetrics, Times, read_faults, simulate
+from cerebro_elastic.simulation import SyntheticMetrics, Times, simulate
+from support.fault_sentences import read_faults
 from support.world import FixedSearch
 
 NAMES = st.lists(st.sampled_from("abcdefg"), unique=True)
@@ -65,7 +66,7 @@ def test_decisions_are_those_of_a_controller_that_takes_over(plan: Plan) -> None
     search = FixedSearch([{"x": i} for i in range(7)])
     seconds = Times(configs={f"c{i:04d}": 1.0 + i % 3 for i in range(7)})
     metrics = SyntheticMetrics({}, plan.epochs * plan.partitions)
-    faults = read_faults(FAULTS, [node.name for node in nodes])
+    faults = read_faults(FAULTS)
     run = simulate(plan, nodes, Auto(), search, seconds, metrics, spread=0.2, faults=faults)
     states = list(accumulate(run.events, fold, initial=State()))
     remembering = [decide(state, Auto(), search) for state in states]

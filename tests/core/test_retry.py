@@ -14,7 +14,6 @@ from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import ConfigResumed, Event, UnitAssigned, UnitFailed
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import IllegalEvent
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.simulation import redecide
@@ -86,16 +85,6 @@ def test_a_run_that_has_ended_goes_on_with_what_has_failed() -> None:
     assert world.check() == []
     world.check_fold()
     assert redecide(world.events, POLICY, world.search).explanation is None
-
-
-def test_strategies_that_were_refused_are_profiled_again() -> None:
-    world = failing(FailureKind.OUT_OF_MEMORY, strategies=(Strategy(), Strategy("ddp", 2)))
-    world.resume(0)
-    world.check_fold()
-    assert world.finish(["a"], 200)
-    assert world.check() == []
-    world.check_fold()
-    assert world.ledger.state().configs["c0000"].status is Status.FINISHED
 
 
 def test_only_a_person_has_a_failed_config_tried_again() -> None:

@@ -109,7 +109,6 @@ def test_what_commands_print_as_json_has_the_shape_of_the_reference(
         "runs": [],
         "runs RUN RUN": ["first", "first"],
         "status": [],
-        "status --show profiles": ["first"],
         "verify": ["first"],
         "replay": ["first"],
         "export": ["first", str(tmp_path / "model")],

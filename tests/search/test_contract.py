@@ -12,9 +12,10 @@ from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.errors import SearchError
-from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.search.criterion import Resource
 from cerebro_elastic.testing.search_contract import Tryout, check_search, undefined
+from support import builders
 
 SPACE = {"lr": {"loguniform": [1e-3, 1]}, "drop": {"uniform": [0, 0.5]}}
 CASES: dict[str, dict[str, Any]] = {
@@ -40,14 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 def recipe(case: str, **more: Any) -> Recipe:
     search = {"method": case, "space": SPACE, **CASES[case], **more}
-    return load_recipe(
-        {
-            "epochs": search.get("max_epochs", 9),
-            "task": {"kind": "torch", "model_fn": "m:f", "loss": "mse_loss"},
-            "data": {"source": "x.npz", "partitions": 2},
-            "search": search,
-        }
-    )
+    return builders.recipe(search, epochs=search.get("max_epochs", 9))
 
 
 def checked(
@@ -83,19 +77,13 @@ def test_contract(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["median", "asha", "hyperband", "hyperband asynchronous", "pbt"])
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_contract_in_other_orders(case: str, seed: int) -> None:
-    checked(case, seed)
+def test_contract_in_another_order(case: str) -> None:
+    checked(case, 1)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case not in ("gp", "cmaes")])
 def test_a_search_survives_an_objective_that_is_never_a_number(case: str) -> None:
     checked(case, learn=undefined, finishes=False)
-
-
-@pytest.mark.parametrize("case", ["random", "tpe", "asha", "median", "hyperband"])
-def test_concurrency_is_kept(case: str) -> None:
-    checked(case, concurrency=2)
 
 
 def ends_its_epochs(tryout: Tryout) -> bool:
@@ -110,10 +98,9 @@ def ends_its_epochs(tryout: Tryout) -> bool:
         ({"epochs": 20}, lambda r: r.usage.units <= 40 and ends_its_epochs(r)),
         ({"units": 31}, lambda r: r.usage.units <= 31 and ends_its_epochs(r)),
         ({"timeout": 10.0}, lambda r: r.now <= 11.5),
-        ({"node_seconds": 25.0}, lambda r: r.usage.seconds <= 25 + 3),
         ({"target": 1.3}, lambda r: r.usage.units < 80),
     ],
-    ids=["epochs", "units", "timeout", "node-seconds", "target"],
+    ids=["epochs", "units", "timeout", "target"],
 )
 @pytest.mark.parametrize("case", ["random", "asha", "pbt"])
 def test_budgets_are_kept(case: str, budget: dict[str, float], within: Any) -> None:
@@ -121,14 +108,6 @@ def test_budgets_are_kept(case: str, budget: dict[str, float], within: Any) -> N
     assert within(tryout)
     reasons = set(tryout.reasons.values())
     assert any("budget is used up" in reason or "has reached the target" in reason for reason in reasons)
-
-
-def test_asha_lets_the_best_come_to_the_end() -> None:
-    tryout = checked("asha", num=27, trouble=False)
-    by_level = sorted(tryout.configs.values(), key=lambda s: s.curve[0].metrics["val_loss"])
-    assert by_level[0].status is Status.FINISHED
-    assert sum(s.status is Status.FINISHED for s in by_level) <= 5
-    assert {s.epochs for s in by_level if s.status is Status.STOPPED} <= {1, 3}
 
 
 def test_hyperband_promotes_the_best_of_each_rung() -> None:

@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.controller.follower import Follower
-from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.events import Event, NodeLeft
 from cerebro_elastic.core.model.interfaces import SchedulingContext
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
-from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import DiskFull, Rewound, RunError
 from cerebro_elastic.store.client.base import Delete
@@ -64,13 +62,6 @@ def follow(world: World, journal: Journal, since: int) -> None:
             pass
 
 
-def folded(events: list[Event]) -> State:
-    state = State()
-    for event in events:
-        state = fold(state, event)
-    return state
-
-
 def test_events_come_back_as_they_were_and_again_changes_nothing(world: World, path: Path) -> None:
     events = play(world, 5)
     append_all(Journal(path), events)
@@ -112,22 +103,6 @@ def test_a_disk_that_is_full_at_any_byte_leaves_the_record_as_it_was(world: Worl
         assert path.read_bytes() == before + line
 
 
-def test_a_revision_of_which_a_part_was_written_is_completed(path: Path) -> None:
-    """Two nodes that leave with one lease are one revision of two lines."""
-    world = World(Plan("r", partitions=1, epochs=1), 1, FirstUnit())
-    lease = world.store.grant(10)
-    world.ledger.register(Node("a", "host"), lease)
-    world.ledger.register(Node("b", "host"), lease)
-    world.store.revoke(lease)
-    events = world.trace()
-    assert [type(event) for event in events[-2:]] == [NodeLeft, NodeLeft]
-    assert events[-1].revision == events[-2].revision
-    append_all(Journal(path), events[:-1])
-    journal = Journal(path)
-    follow(world, journal, journal.resume(world.ledger.read()))
-    assert read_journal(path) == events
-
-
 def test_it_begins_with_the_run_as_it_is(path: Path, etcd: EmbeddedEtcd) -> None:
     """On an etcd that remembers a deleted run of the same id, a node that came and went, or nothing at
     all any more."""
@@ -154,17 +129,6 @@ def test_it_begins_with_the_run_as_it_is(path: Path, etcd: EmbeddedEtcd) -> None
     journal.append([NodeLeft(read.revision, "gone")])
     assert read_journal(path) == [read], "what came before is not added"
     assert Journal(path).resume(read) == since, "nothing that only this file has is read from the store"
-
-
-def test_where_the_store_has_forgotten_it_goes_on_from_the_state(world: World, path: Path) -> None:
-    events = play(world, 3)
-    append_all(Journal(path), events[:5])
-    read = world.ledger.read()
-    since = Journal(path).resume(read, afresh=True)
-    assert since == read.revision + 1
-    assert read_journal(path) == [*events[:5], read]
-    assert len(read.visits) == 3
-    assert folded(read_journal(path)) == world.ledger.state()
 
 
 def test_a_store_that_is_behind_goes_on_from_its_state(world: World, path: Path) -> None:

@@ -119,17 +119,3 @@ def test_a_store_that_is_slow_loses_no_packets(monkeypatch: pytest.MonkeyPatch) 
         for _ in range(3):
             assert exchanged.acquire(timeout=SOON)
     assert not problems
-
-
-def test_leaving_an_unreachable_store_hides_no_error() -> None:
-    """The lease then ends by its own time; what the block raised goes on."""
-
-    class Gone(FaultyStore):
-        def revoke(self, lease: int) -> None:
-            raise StoreUnavailable(f"lease {lease} is out of reach")
-
-    with pytest.raises(ZeroDivisionError), LeaseKeeper(Gone(), ttl=30):
-        raise ZeroDivisionError
-    keeper = LeaseKeeper(Gone(), ttl=30)
-    with pytest.raises(StoreUnavailable):
-        keeper.revoke()

@@ -10,7 +10,6 @@ from itertools import product
 
 import pytest
 
-from cerebro_elastic.core.history.members import member
 from cerebro_elastic.core.model import events as ev
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Member, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config, Status
@@ -22,10 +21,9 @@ from cerebro_elastic.errors import LeaseLost, RunError, TxnUnknown
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.operators import Allowance, OperatorLedger
-from support.clocks import HandClock
+from cerebro_elastic.store.ledger.operators import OperatorLedger
 from support.faults import Lost, losing
-from support.histories import child, folded
+from support.histories import folded
 from support.ledger import Ledger
 from support.memory_store import MemoryStore
 
@@ -172,34 +170,6 @@ def test_people_stop_resume_and_clone_under_any_leader(stage: Stage) -> None:
     assert stage.kinds(3) == [ev.ConfigEnded, ev.ConfigCreated, ev.ConfigResumed]
 
 
-def test_a_run_does_not_end_while_a_request_is_open(stage: Stage) -> None:
-    ledger = stage.ledger
-    assert stage.leader.end_config(stage.config, Status.STOPPED, "enough") is not None
-    asked = ledger.state().asked
-    assert ledger.resume("c0", "not yet") is not None
-    with stage.unchanged():
-        assert stage.leader.end_run("finished", asked) is None
-    assert ledger.stop("c0", "now") is not None
-    assert stage.leader.end_run("finished", ledger.state().asked) is not None
-    with stage.unchanged():
-        assert ledger.resume("c0", "late") is None
-        assert ledger.clone("c0", {}) is None
-    assert isinstance(stage.events()[-1], ev.RunEnded)
-
-
-def test_a_child_is_created_only_while_its_parent_stands_where_it_did(stage: Stage) -> None:
-    first = stage.assigned()
-    assert stage.ledger.commit(first, stage.config, stage.visit(first), stage.plan)
-    parent = stage.config
-    young = child(parent, "c0001", {}, {})
-    second = stage.assigned(1)
-    assert stage.ledger.commit(second, stage.config, stage.visit(second), stage.plan)
-    with stage.unchanged():
-        assert stage.leader.create_config(young, parent.revision) is None
-    with pytest.raises(RunError, match="has done 1 epoch there, all it has"):
-        stage.ledger.clone(evaluated(stage).id, {})
-
-
 def evaluated(stage: Stage) -> Config:
     """The config at the end of its last epoch."""
     unit = Unit("c0", 0, 0, Phase.EVALUATE)
@@ -210,31 +180,6 @@ def evaluated(stage: Stage) -> Config:
     visit = replace(stage.visit(replace(attempt, token=token)), output=attempt.input)
     assert stage.ledger.commit(replace(attempt, token=token), stage.config, visit, stage.plan)
     return stage.config
-
-
-def test_an_agents_budget_counts_a_config_with_all_its_trainings_once() -> None:
-    plan, store = Plan("r", partitions=3, epochs=1, folds=3), MemoryStore()
-    ledger = Ledger(store, "r")
-    assert ledger.open_run(Spec(plan, {"epochs": 1}, "", "", "", "", {}, "", ""))
-    leader = ledger.lead("controller", store.grant(30))
-    assert leader is not None
-    first, *others = (member("c0000", {"lr": 0.1}, number, 0, plan) for number in range(3))
-    assert leader.write(ledger.state(), ev.ConfigCreated(0, first, tuple(others))) is not None
-
-    def add(lr: float, **allowed: int) -> tuple[int, int]:
-        agent = Allowance("robot", **allowed)
-        new = ledger.clone("c0000", {"lr": lr}, lambda _: None, allowance=agent)
-        assert new is not None
-        assert new.id == f"{new.member_of}.f0"
-        return agent.used(ledger.state().configs.values(), plan)
-
-    assert add(0.2, configs=1, units=6) == (1, 6)
-    with pytest.raises(RunError, match="may add 1 config to this run, and has added 1"):
-        add(0.3, configs=1)
-    with pytest.raises(RunError, match=r"the config takes 6 units, and .* add 5 more of 11"):
-        add(0.3, configs=2, units=11)
-    assert len(ledger.state().configs) == 6, "no training of a config that is refused has begun"
-    assert add(0.3, configs=2, units=12) == (2, 12)
 
 
 def test_each_transaction_is_one_event_and_the_fold_is_the_snapshot(stage: Stage) -> None:
@@ -381,64 +326,6 @@ def test_a_node_is_drained_once_and_its_attempt_still_stands(stage: Stage) -> No
     assert not stage.ledger.drain("n", 1.0)
 
 
-def test_a_trained_unit_frees_its_node_and_keeps_its_config(stage: Stage) -> None:
-    """One at a time: until it is committed, the node's next unit cannot follow it."""
-    ledger, saving = stage.ledger, saved_behind(stage)
-    assert (ledger.assignment("n"), ledger.saving("n")) == (None, saving)
-    assert saving.trained > saving.token
-    assert stage.leader.create_config(Config("c1", {}))
-    other = replace(stage.attempt(1), unit=Unit("c1", 0, 1), config_revision=ledger.config("c1").revision)  # type: ignore[union-attr]
-    token = stage.leader.assign(other)
-    assert token is not None, "the node is free"
-    other = replace(other, token=token)
-    with stage.unchanged():
-        assert ledger.mark_trained(other) is None
-        assert not ledger.commit(replace(saving, trained=0), stage.config, stage.visit(saving), stage.plan)
-    assert ledger.commit(saving, stage.config, stage.visit(saving), stage.plan)
-    after = ledger.mark_trained(other)
-    assert after is not None
-    assert ledger.fail(after, ledger.config("c1"), replace(stage.failure(other), unit=other.unit))  # type: ignore[arg-type]
-    assert ledger.give_up(saved_behind(stage, 1))
-    stage.register_anew()
-    lost = saved_behind(stage, 1)
-    stage.store.revoke(stage.node_lease)
-    assert stage.leader.withdraw(lost)
-    assert (ledger.state().attempts, ledger.state().saving) == ({}, {})
-    kinds = [type(event) for event in stage.events() if type(event).__name__.startswith("Unit")]
-    assert kinds == [
-        *(ev.UnitAssigned, ev.UnitTrained, ev.UnitAssigned, ev.UnitCommitted, ev.UnitTrained, ev.UnitFailed),
-        *(ev.UnitAssigned, ev.UnitTrained, ev.UnitWithdrawn) * 2,
-    ]
-
-
-def test_a_node_has_two_keys_for_assignments(memory_stage: Stage) -> None:
-    """The state reads as it was folded with each; a quarantine waits until both are free."""
-    stage = memory_stage
-    stage.leader.create_config(Config("c1", {}))
-    first, other = stage.assigned(), stage.ledger.config("c1")
-    assert other is not None
-    config = (Unit("c1", 0, 1), "n", stage.node.registration, other.revision)
-    behind = Attempt(*config, queued_behind=first.token, second_key=True)
-    with stage.unchanged():
-        assert stage.leader.assign(replace(behind, second_key=False)) is None, "that key is in use"
-        assert stage.leader.assign(replace(behind, queued_behind=first.token - 1)) is None, "that is over"
-        assert stage.leader.assign(replace(behind, queued_behind=0)) is None, "the node is not idle"
-    token = stage.leader.assign(behind)
-    assert token is not None
-    queued = replace(behind, token=token)
-    stage.events()
-    state = stage.ledger.state()
-    assert (state.attempts["n"].token, state.queued["n"].token) == (first.token, token)
-    assert stage.ledger.assignments("n") == [first, queued]
-    assert stage.ledger.commit(first, stage.config, stage.visit(first), stage.plan)
-    stage.events()
-    assert stage.ledger.state().attempts["n"] == queued
-    assert stage.leader.quarantine("n", "busy", token, 60.0) is None
-    assert stage.ledger.give_up(queued)
-    stage.events()
-    assert stage.leader.quarantine("n", "idle", token, 60.0) is not None
-
-
 def gang_of(stage: Stage, partition: int = 0) -> Attempt:
     """An attempt of ``n`` and ``m``, assigned."""
     companion = stage.ledger.register(Node("m", "host"), stage.node_lease)
@@ -497,46 +384,6 @@ def failed_once(stage: Stage) -> Attempt:
     return attempt
 
 
-def test_a_failure_is_answered_once_and_a_busy_node_not_at_all(stage: Stage) -> None:
-    first = failed_once(stage)
-    second = failed_once(stage)
-    assert stage.leader.quarantine("n", "it fails", second.token, 60.0) is not None
-    state = stage.ledger.state()
-    assert (state.quarantined, state.quarantined_for, state.streaks["n"].failures) == (
-        {"n": "it fails"},
-        {"n": second.token},
-        2,
-    )
-    with stage.unchanged():
-        assert stage.leader.quarantine("n", "again", second.token, 60.0) is None
-    stage.ledger.release_nodes()
-    with stage.unchanged():
-        for old in (first, second):
-            assert stage.leader.quarantine("n", "late", old.token, 60.0) is None
-    third = stage.assigned()
-    with stage.unchanged():
-        assert stage.leader.quarantine("n", "busy", third.token, 60.0) is None
-    assert stage.kinds(3) == [ev.NodeQuarantined, ev.NodeReleased, ev.UnitAssigned]
-    assert stage.ledger.commit(third, stage.config, stage.visit(third), stage.plan)
-    state = stage.ledger.state()
-    assert (state.quarantined, state.quarantined_for, state.streaks) == ({}, {}, {})
-
-
-def test_a_quarantine_ends_when_its_time_is_over() -> None:
-    clock = HandClock()
-    stage = Stage(MemoryStore(clock))
-    failed = failed_once(stage)
-    assert stage.leader.quarantine("n", "it fails", failed.token, 20.0) is not None
-    clock.sleep(19.0)
-    assert stage.ledger.state().quarantined
-    clock.sleep(1.0)
-    assert not stage.ledger.state().quarantined
-    with stage.ledger.events(failed.token) as stream:
-        while not isinstance(event := stream.next(0)[0], ev.NodeReleased):
-            pass
-    assert event.node == "n"
-
-
 @pytest.mark.parametrize("ends", ["commit", "fail"])
 def test_what_a_leader_decides_before_it_sees_a_save_end_does_not_happen(stage: Stage, ends: str) -> None:
     """The end of a save may begin a node's streak of failures, or end it."""
@@ -554,19 +401,6 @@ def test_what_a_leader_decides_before_it_sees_a_save_end_does_not_happen(stage: 
         assert stage.leader.write(before, ev.NodeQuarantined(0, "n", "it fails", failed.token, 60.0)) is None
     assert stage.leader.write(stage.ledger.state(), ev.UnitAssigned(0, other)) is not None
     stage.events()
-
-
-def test_registering_again_ends_the_old_registration_first(stage: Stage) -> None:
-    old = stage.node
-    stage.register_anew()
-    assert stage.node.registration > old.registration
-    left, joined = stage.events()[-2:]
-    assert isinstance(left, ev.NodeLeft)
-    assert isinstance(joined, ev.NodeJoined)
-    assert joined.node == stage.node
-    stage.store.revoke(stage.node_lease)
-    with pytest.raises(LeaseLost):
-        stage.ledger.register(old, stage.node_lease)
 
 
 # Lost requests and answers: every sequence of up to three.

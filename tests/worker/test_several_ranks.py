@@ -32,7 +32,6 @@ import functools
 import time
 import torch
 from torch import nn
-seen = []
 from cerebro_elastic.training.parallel.collectives import ranks
 
 @functools.cache
@@ -51,8 +50,6 @@ def prepared(batch, deed):
         time.sleep(0.1)
     if deed == "keep":
         kept().append(torch.ones(10_000_000))
-    if deed == "spoil":
-        seen.append(1)
     return batch
 """
 
@@ -103,11 +100,8 @@ WAYS = [(["pair"], DDP), (["one", "pair"], OVER), (["pair"], FSDP), (["pair", "o
 
 @pytest.mark.usefixtures("imports_as_found")
 def test_a_config_hops_over_nodes_and_gangs_and_ends_where_it_would_have_alone(play: Play) -> None:
-    for name in ("a", "again"):
-        play.stage.create(name)
+    play.stage.create("a")
     visits = [play.unit("a", nodes, strategy) for nodes, strategy in WAYS]
-    replayer = [play.unit("again", nodes, strategy) for nodes, strategy in WAYS]
-    assert [v.output.digest for v in replayer] == [v.output.digest for v in visits]
     assert [(v.strategy, v.nodes) for v in visits] == [(strategy, tuple(nodes)) for nodes, strategy in WAYS]
     assert {(v.samples, v.batches) for v in visits} == {(40, 6)}
 

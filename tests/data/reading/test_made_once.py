@@ -29,7 +29,6 @@ from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.data.reading.shared_records import MISSING, Records
 from cerebro_elastic.data.reading.worker_processes import end_idle
 from cerebro_elastic.errors import RecipeError, TaskError
-from cerebro_elastic.registry import forget_modules
 from cerebro_elastic.system import process_settings
 from cerebro_elastic.system.subprocess_call import call_in_fork
 
@@ -130,15 +129,6 @@ class Squares(Dataset[Any]):
 class Drawing(Squares):
     def __getitem__(self, row: int) -> Any:
         return torch.rand(1), row
-
-
-def unpicklable(value: bytes) -> Any:
-    row = opened(value)
-    return lambda: row
-
-
-def sums(rows: list[Any]) -> Any:
-    return len(rows)
 
 
 @pytest.fixture(autouse=True)
@@ -401,26 +391,6 @@ def test_what_is_not_made_the_same_again_is_named(
     assert all(text in said[name] for name, text in found.items())
 
 
-@pytest.mark.usefixtures("imports_as_found")
-@pytest.mark.parametrize(
-    ("draw", "found"),
-    [("numpy.random.normal", set()), ("numpy.random.default_rng().normal", {BATCHES})],
-)
-def test_what_a_file_draws_while_it_is_imported_is_compared(
-    draw: str, found: set[str], tmp_path: Path
-) -> None:
-    (tmp_path / "top_of_file.py").write_text(
-        f"import numpy\nrows = {draw}(size={ROWS})\nget = lambda: rows\n"
-    )
-    loader = LoaderSettings(SIZE, dataset=DatasetFactory("top_of_file:get", tmp_path, {}))
-
-    def anew() -> LoaderSettings:
-        forget_modules()
-        return loader
-
-    assert set(differing({True: NUMBERED}, loader, anew, SIZE, in_fork)) == found
-
-
 def test_a_dataset_that_is_said_to_be_deterministic_and_is_not_is_refused() -> None:
     loader = LoaderSettings(SIZE, dataset=DRAWING, deterministic=True)
     with pytest.raises(
@@ -544,16 +514,3 @@ def test_kept_batches_stay_within_the_limit_and_older_epochs_go_first(tmp_path: 
     with later.shared("key", 5) as shared:
         assert shared is not None
         assert shared.records.put(0, batch)  # what another run has left gives way
-
-
-@pytest.mark.parametrize("limit", [100, 1 << 30])
-def test_rows_that_cannot_be_kept_are_opened_each_time(
-    tmp_path: Path, calls: Callable[[str], int], limit: int
-) -> None:
-    """For want of room, or since they cannot be pickled."""
-    made = MadeBatches(tmp_path / "made", limit, "a" * 64)
-    decode = unpicklable if limit > 100 else opened
-    loader = LoaderSettings(SIZE, decode={"x": decode}, collate=sums)
-    for epoch in (0, 1):
-        assert len(taken(BYTES, loader, made, epoch)[0]) == COUNT
-        assert calls("opened") == ROWS

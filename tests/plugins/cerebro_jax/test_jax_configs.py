@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from flax import nnx, struct
+from flax import nnx
 
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.tasks import job_batches
@@ -106,37 +106,7 @@ class Objects(Configs):
     functions = (nnx_init, nnx_step)
 
 
-@struct.dataclass
-class TrainState:
-    """As Flax Linen's: the optimizer is a static field of a node."""
-
-    weights: Any
-    moments: Any
-    tx: Any = struct.field(pytree_node=False)
-    scale: float = struct.field(pytree_node=False)
-
-
-def state_init(lr: float, scale: float = 1.0) -> TrainState:
-    weights, tx = jnp.full((4,), 0.5), optax.sgd(lr)
-    return TrainState(weights, tx.init(weights), tx, scale)
-
-
-def state_step(state: TrainState, batch: Any) -> Any:
-    loss, gradients = jax.value_and_grad(lambda w: state.scale * ((batch[0] @ w) ** 2).mean())(state.weights)
-    updates, moments = state.tx.update(gradients, state.moments)
-    return state.replace(weights=optax.apply_updates(state.weights, updates), moments=moments), {"loss": loss}
-
-
-class Fields(Configs):
-    variants: ClassVar[dict[str, dict[str, Any]]] = {
-        "a float in a closure": {"lr": 0.0},
-        "a float in a field": {"scale": 0.5},
-        "batch_size": {"batch_size": 2},
-    }
-    functions = (state_init, state_step)
-
-
-@pytest.mark.parametrize("contract", [Configs, Objects, Fields])
+@pytest.mark.parametrize("contract", [Configs, Objects])
 def test_two_configs_on_one_rank_equal_each_alone(contract: type[Configs]) -> None:
     contract().test_two_configs_on_one_rank_equal_each_alone()
 

@@ -16,7 +16,7 @@ from cerebro_elastic import Run, StoreSettings, __version__
 from cerebro_elastic.core.history.members import by_config
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded
 from cerebro_elastic.core.model.run import Plan, Spec
-from cerebro_elastic.errors import CerebroError, RunError, TxnUnknown
+from cerebro_elastic.errors import CerebroError, TxnUnknown
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.store.client.base import Compare, Op, TxnResult
 from cerebro_elastic.store.ledger.operators import Allowance
@@ -164,24 +164,3 @@ def added_in(storm: Storm) -> int:
     mine = [c for c in configs if c.origin.get("agent")]
     assert added <= len(by_config(mine)) <= added + storm.killed
     return added
-
-
-def test_a_config_that_another_server_adds_meanwhile_counts_with_all_its_trainings(
-    begin: Callable[[int], Storm], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    storm, others = begin(1), list[str]()
-    assert storm.allowance.units == 12, "a config with two seeds takes 8"
-
-    def txn(compares: Sequence[Compare], ops: Sequence[Op]) -> TxnResult:
-        if not storm.inside:
-            storm.inside = True
-            others.append(call(storm.desk, "add", {"hparams": {"lr": 0.05}, "reason": "another server"}))
-        return storm.world.store.txn(compares, ops)
-
-    monkeypatch.setattr(storm, "txn", txn)
-    with pytest.raises(RunError, match=r"takes 8 units, and robot may add 4 more of 12"):
-        call(storm.desk, "add", {"hparams": {"lr": 0.02}, "reason": "a hunch"})
-    [other] = others
-    assert other.startswith("c0002 is added")
-    added = [c for c in storm.world.ledger.state().configs.values() if c.origin.get("agent")]
-    assert [(c.member_of, c.hparams["lr"]) for c in added] == [("c0002", 0.05)] * 2

@@ -294,10 +294,8 @@ def test_units_equal_a_loop_by_hand_and_a_trainer_of_transformers(objective: str
 @pytest.mark.parametrize(
     ("kind", "objective", "how"),
     [
-        ("gpt2", "causal-lm", "adapter"),
         ("llama", "dpo", "adapter"),
         ("bert", "token-classification", "adapter"),
-        ("gpt2", "causal-lm", "merged"),
         ("bert", "sequence-classification", "merged"),
         ("llama", "causal-lm", "whole"),
     ],
@@ -552,52 +550,6 @@ def test_a_model_may_begin_at_random_with_a_tokenizer_of_bytes() -> None:
     assert given["input_ids"].tolist() == [[ord("a") + 3, ord("b") + 3, 1]]
     assert torch.isfinite(model(given).loss)
     assert not task.files({"lr": 0.1})
-
-
-def test_checkpointing_of_gradients_changes_no_result() -> None:
-    contract = TestCausalLm()
-    states = [
-        contract.task()
-        .train(contract.job(0, None, hparams={**contract.hparams, "gradient_checkpointing": on}))
-        .state
-        for on in (True, False)
-    ]
-    for name, value in states[0]["model"].items():
-        assert torch.equal(states[1]["model"][name], value), name
-
-
-def test_a_base_of_bfloat16_gets_an_adapter_of_float32() -> None:
-    model = functions.make(str(base("llama")), "", 0.1, 1, r=2, dtype="bfloat16")[0]
-    kinds = {(p.requires_grad, p.dtype) for p in model.parameters()}
-    assert kinds == {(False, torch.bfloat16), (True, torch.float32)}
-    model(functions.batch([b"abc"], str(base("llama")), "")[0]).loss.backward()
-
-
-@pytest.mark.parametrize(
-    ("tags", "labels"), [(([b"O P O"],), ["O", "P"]), ((torch.tensor([[0, 1, 0]]), torch.tensor([3])), 2)]
-)
-def test_the_first_token_of_a_word_has_its_class(tags: Any, labels: Any) -> None:
-    values = {"objective": "token-classification", "labels": labels}
-    given, _ = functions.batch(([b"ab c de"], *tags), str(base("bert")), "", **values)
-    assert given["labels"].tolist() == [[0, -100, 1, 0, -100]]
-
-
-@pytest.mark.parametrize(
-    ("kind", "columns", "objective", "follows"),
-    [
-        ("llama", [b"abc", b"ab"], "causal-lm", 1),
-        ("bert", ([b"ab c de"], [b"1 0 1"]), "token-classification", 0),
-    ],
-)
-def test_accuracy_compares_each_label_with_the_token_that_predicts_it(
-    kind: str, columns: Any, objective: str, follows: int
-) -> None:
-    values = {"objective": objective, "labels": 2} if kind == "bert" else {}
-    inputs, labels = functions.batch(columns, str(base(kind)), "", **values)
-    output = functions.make(str(base(kind)), "", 0.1, 1, **values)[0](inputs)
-    right = torch.nn.functional.one_hot(labels.clamp(min=0), output.logits.shape[-1])
-    output.logits = right.roll(-follows, 1).float()
-    assert functions.accuracy(output, labels) == 1
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,6 @@ RING = [(name, NAMES[(number + 1) % len(NAMES)]) for number, name in enumerate(N
 PAIRS = {
     *((name, name) for name in NAMES),
     *(pair for name in NAMES for pair in ((name, "single"), ("single", name))),
-    *RING,
 }
 HOPS = [*((*pair, "adamw") for pair in sorted(PAIRS)), *((*pair, "sgd") for pair in RING)]
 """A parallelism knows nothing of the one before or after it: so each writes for itself, for one rank and for
