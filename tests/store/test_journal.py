@@ -18,7 +18,7 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.errors import DiskFull, Rewound, RunError
+from cerebro_elastic.errors import DiskFull, Rewound, RunError, StorageError
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -132,6 +132,15 @@ def test_lines_that_an_interrupt_left_behind_the_known_end_are_written_once(worl
         path.write_bytes(b"".join(lines[:-1]) + left)
         append_all(journal, events[-1:])
         assert path.read_bytes() == whole
+
+
+def test_a_record_that_another_program_has_cut_is_not_continued(world: World, path: Path) -> None:
+    events = play(world, 2)
+    journal = Journal(path)
+    append_all(journal, events[:-1])
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(StorageError, match=r"history\.jsonl has .* another program has cut it"):
+        journal.append(events[-1:])
 
 
 @pytest.mark.parametrize("known", [1, 4, 9])
