@@ -16,6 +16,8 @@ NEWEST_PYTHON ?= $(shell for minor in 14 13 12 11; do \
 	$$python -c 'import sys; print(sys.executable)' 2>/dev/null && break 2; done; done)
 # What builds the documentation, beside what a run needs.
 DOCS := .venv-docs
+# The libraries that evidence compares with on shards.
+PEERS := .venv-peers
 # Debian's etcd (3.4), where no other test finds it.
 DEBIAN := .etcd-debian
 
@@ -81,10 +83,10 @@ docs-serve: $(DOCS)/.installed
 # make evidence [SIZE=full] [EXPERIMENTS="end_to_end ..."]; make evidence CHECK=1 only looks whether ratios became worse.
 SIZE ?= reduced
 ALL_EXPERIMENTS := partial_shuffling end_to_end data_once node_numbers batch_sizes model_sizes communication on_ray \
-	remote_storage links scheduling stragglers plan_quality failures searches
+	remote_storage in_place links scheduling stragglers plan_quality failures searches rivals
 EXPERIMENTS ?= $(ALL_EXPERIMENTS)
 # Recorded schedules are compared with those of CP-SAT, which only $(NIGHTLY) has.
-evidence: $(STAMP) $(if $(filter full,$(SIZE)),$(NIGHTLY)/.installed)
+evidence: $(STAMP) $(PEERS)/.installed $(if $(filter full,$(SIZE)),$(NIGHTLY)/.installed)
 	$(if $(filter full reduced,$(SIZE)),,$(error SIZE is $(SIZE): choose reduced or full))
 	$(if $(filter-out $(ALL_EXPERIMENTS),$(EXPERIMENTS)),$(error EXPERIMENTS has $(filter-out \
 		$(ALL_EXPERIMENTS),$(EXPERIMENTS)): choose from $(ALL_EXPERIMENTS)))
@@ -92,7 +94,7 @@ ifdef CHECK
 	$(BIN)/python benchmarks/evidence/check.py
 else
 	@failed=; for name in $(EXPERIMENTS); do echo "$$name"; \
-		case $(SIZE)-$$name in full-scheduling) env=$(NIGHTLY);; *) env=$(VENV);; esac; \
+		case $(SIZE)-$$name in full-scheduling) env=$(NIGHTLY);; *-in_place) env=$(PEERS);; *) env=$(VENV);; esac; \
 		$$env/bin/python benchmarks/evidence/$$name.py --size $(SIZE) || failed="$$failed $$name"; done; \
 		$(BIN)/python benchmarks/evidence/figures.py --size $(SIZE) || exit 1; \
 		test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
@@ -128,7 +130,7 @@ $(RUN) $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --no-compile --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@echo "Compiling it to bytecode (a minute)"
-	@$(BIN)/python -m compileall -qq -j 0 -x 'site-packages/(.*/tests?|transformers/models|kubernetes/aio|databricks|ray/rllib)/' $(VENV)/lib || true
+	@$(BIN)/python -m compileall -qq -j 0 -x 'site-packages/(.*/tests?|transformers/models|kubernetes|databricks|ray/rllib|moto/[d-r]\w*|fontTools|mypyc?|pip|debugpy|playwright|wandb)/' $(VENV)/lib || true
 	@touch $(RUN) $@
 
 $(NEWEST)/.installed: pyproject.toml constraints.txt
@@ -155,6 +157,15 @@ $(NIGHTLY)/.installed: $(STAMP)
 		ortools==9.15.6755 protobuf==6.33.6 immutabledict==4.3.1
 	touch $@
 
+# Without what they need for other storages and for pictures: torchvision needs another torch.
+$(PEERS)/.installed: $(STAMP)
+	$(call derived,$(PEERS))
+	$(PEERS)/bin/python -m pip install --quiet --no-deps litdata==0.2.76 mosaicml-streaming==0.13.0 \
+		webdataset==1.0.2 datasets==5.0.1 obstore==0.12.1 tifffile==2026.3.3 zstd==1.5.7.2 brotli==1.2.1 \
+		python-snappy==0.7.3 cramjam==2.14.0 catalogue==2.0.10 braceexpand==0.1.7 multiprocess==0.70.19 \
+		dill==0.4.1 xxhash==3.8.2
+	touch $@
+
 $(DOCS)/.installed: $(RUN)
 	$(call derived,$(DOCS))
 	$(DOCS)/bin/python -m pip install --quiet -c constraints.txt 'cerebro-elastic[docs]'
@@ -166,4 +177,4 @@ $(DEBIAN)/usr/bin/etcd:
 		{ apt-get update -q && apt-get download -q etcd-server; }; } && dpkg -x etcd-server_*.deb .
 
 clean:
-	rm -rf $(VENV) $(ETCD3) $(NIGHTLY) $(NEWEST) $(DOCS) $(DEBIAN) site runs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(ETCD3) $(NIGHTLY) $(NEWEST) $(DOCS) $(PEERS) $(DEBIAN) site runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -156,9 +156,9 @@ def process(command: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes
 def storage(folder: Path) -> Iterator[BadProxy]:
     """An S3 server with an empty bucket, behind a proxy that counts; ``s3://`` leads there."""
     with ExitStack() as stack:
-        weed = shutil.which("weed") or shutil.which("weed", path=os.path.dirname(sys.executable))
-        port = stack.enter_context(seaweed(weed, folder) if weed else moto())
-        print(f"server: {'seaweedfs' if weed else 'moto'}")
+        program = weed()
+        port = stack.enter_context(seaweed(program, folder))[0] if program else stack.enter_context(moto())
+        print(f"server: {'seaweedfs' if program else 'moto'}")
         proxy = stack.enter_context(BadProxy(port))
         os.environ |= {
             "AWS_ENDPOINT_URL": proxy.endpoint,
@@ -182,12 +182,19 @@ def moto() -> Iterator[int]:
         server.stop()
 
 
+def weed() -> str | None:
+    """The program of seaweedfs; ``None`` if it is not installed."""
+    return shutil.which("weed") or shutil.which("weed", path=os.path.dirname(sys.executable))
+
+
 @contextmanager
-def seaweed(program: str, folder: Path) -> Iterator[int]:
+def seaweed(program: str, folder: Path) -> Iterator[tuple[int, int]]:
+    """The ports of its S3 and of its metrics, which count the bytes sent."""
     ports = {name: free_port() for name in ("master.port", "volume.port", "filer.port", "s3.port")}
     grpc = {name.replace(".port", ".port.grpc"): free_port() for name in ports}
     (folder / "weed").mkdir()
-    words = [f"-{name}={port}" for name, port in {**ports, **grpc}.items()]
+    metrics = free_port()
+    words = [f"-{name}={port}" for name, port in {**ports, **grpc, "metricsPort": metrics}.items()]
     command = [
         program,
         "server",
@@ -209,7 +216,7 @@ def seaweed(program: str, folder: Path) -> Iterator[int]:
                 if time.monotonic() > deadline:
                     raise SystemExit((folder / "log").read_text()) from None
                 time.sleep(0.2)
-        yield ports["s3.port"]
+        yield ports["s3.port"], metrics
 
 
 def free_port() -> int:

@@ -30,9 +30,9 @@ DRIVERS = ("gateway", "grpc")
 """The drivers of etcd: its JSON gateway over HTTP, or gRPC (extra ``etcd3``)."""
 
 
-_OF_RUN = ("CEREBRO_CHECK", "CEREBRO_FORKSERVER", "CEREBRO_PATIENCE", "CEREBRO_REUSE")
+_OF_RUN = ("CEREBRO_CHECK", "CEREBRO_FORKSERVER", "CEREBRO_PATIENCE")
 _OF_MACHINE = {"CEREBRO_FORKSERVER": "off"}
-"""The only value of these that holds for other machines: a server, and that one stays, is of this one."""
+"""The only value of these that holds for other machines: a server is of this one."""
 
 
 def settings_of_run(env: Mapping[str, str]) -> dict[str, str]:

@@ -65,7 +65,6 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "hyperband": "cerebro_elastic.search.halving:hyperband",
         "bohb": "cerebro_elastic.search.halving:bohb",
         "pbt": "cerebro_elastic.search.pbt:PopulationBasedTraining",
-        "pbt-replay": "cerebro_elastic.search.pbt:PbtReplay",
     },
     "cerebro.loggers": {
         "tensorboard": "cerebro_elastic.reporting.tensorboard:TensorBoard",

@@ -1,4 +1,4 @@
-"""Components of torchx: ``cerebro.mop``, a recipe's run on a cluster, and ``cerebro.prepare``, its data.
+"""The component of torchx ``cerebro.mop``: a recipe's run on a cluster.
 
 A run is elastic hosts, each with the command ``cerebro host``: one node per device, and all may lead. Unless
 an etcd is named, a first role serves one (``cerebro etcd``), which ends when the hosts have.
@@ -21,7 +21,6 @@ from torchx import specs
 from torchx.specs.finder import ComponentValidationException
 
 from cerebro_elastic.config import settings_of_run
-from cerebro_elastic.data.preparing.settings import prepare_options
 from cerebro_elastic.errors import CerebroError, RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.fields import NodeRange, node_range
@@ -78,7 +77,6 @@ class _HostOptions:
     ] = 25.0
     home: Annotated[Optional[str], "folder of runs there, by default $CEREBRO_HOME, else ./runs"] = None
     reuse: Annotated[bool, "take over what earlier runs of the folder of runs have trained"] = False
-    reuse_from: Annotated[Optional[str], "the earlier run to take over from"] = None
     verbose: Annotated[bool, "every epoch of every config, and the optimality gap"] = False
 
     def overrides(self) -> Dict[str, Any]:
@@ -89,22 +87,8 @@ class _HostOptions:
     def words(self) -> List[str]:
         """The options, but ``home``."""
         replaced = [word for key, value in self.overrides().items() for word in (f"--{key}", str(value))]
-        reused = ["--reuse-from", self.reuse_from] if self.reuse_from else ["--reuse"] * self.reuse
-        return ["--grace", f"{self.grace:g}", *replaced, *reused, *(["--verbose"] if self.verbose else [])]
-
-
-_PREPARE_OPTIONS = {
-    option.name.replace("-", "_"): option
-    for option in prepare_options()
-    if option.key not in ("partitions", "workers", "share")
-}
-"""The options of ``cerebro prepare`` that the component does not settle itself."""
-
-
-def _of_prepare() -> Iterator[Tuple[str, Any, Any, str]]:
-    for name, option in _PREPARE_OPTIONS.items():
-        kind = {list[str]: List[str], dict[str, str]: Dict[str, str]}.get(option.kind, option.kind)
-        yield name, Optional[kind] if option.default is None else kind, option.default, option.help
+        flags = [f"--{name}" for name in ("reuse", "verbose") if getattr(self, name)]
+        return ["--grace", f"{self.grace:g}", *replaced, *flags]
 
 
 def _of_fields(group: Any) -> Iterator[Tuple[str, Any, Any, str]]:
@@ -196,51 +180,6 @@ def mop(
     number = {"min_replicas": job.hosts.min, "num_replicas": job.hosts.max}
     roles.append(template.role("hosts", _cerebro("host", recipe, *words), resource, **number))
     return specs.AppDef(name=job.run, roles=roles)
-
-
-@_with_arguments(*_of_fields(_RoleTemplate), *_of_prepare())
-def prepare(
-    source: str,
-    to: str,
-    partitions: int,
-    j: int = 1,
-    h: Optional[str] = None,
-    cpu: int = 2,
-    memMB: int = 4096,
-    **options: Any,
-) -> specs.AppDef:
-    """Prepare a dataset on a machine (`cerebro prepare`), or row by row with a function of yours on several.
-
-    Args:
-        source: a path or URL of data, or module:function; the same on all machines
-        to: where the dataset goes: a URL or folder that all machines reach
-        partitions: number of training partitions
-        j: number of machines; several need rows
-        h: a named resource of a machine, instead of cpu and memMB
-        cpu: cores of a machine, and processes that make rows
-        memMB: memory of a machine in MB
-    """
-    template: _RoleTemplate = _taken(_RoleTemplate, options)
-    rows = options.get("rows")
-    try:
-        _check_env(template.env or {})
-        if rows is None and j > 1:
-            raise RecipeError(f"-j is {j}: machines share rows that a function makes: name it by --rows")
-    except CerebroError as error:
-        raise ComponentValidationException(str(error)) from error
-    words = ["--partitions", str(partitions)]
-    if rows:
-        words += ["--workers", str(cpu), "--share", f"{specs.macros.replica_id}/{j}"]
-    for name, value in options.items():
-        option = _PREPARE_OPTIONS[name]
-        if isinstance(value, dict):
-            value = [f"{column}={text}" for column, text in value.items()]
-        if value != option.default:
-            for item in value if isinstance(value, list) else [value]:
-                words += [f"--{option.name}", str(item)]
-    command = _cerebro("prepare", source, to, *words, *_submitted())
-    resource = specs.resource(cpu=cpu, gpu=0, memMB=memMB, h=h)
-    return specs.AppDef(name="prepare", roles=[template.role("prepare", command, resource, num_replicas=j)])
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,6 @@ SEARCHES: Mapping[str, type[Section]] = {
     "`search` of method `asha`": search.AshaSearch,
     "`search` of method `hyperband` or `bohb`": search.HyperbandSearch,
     "`search` of method `pbt`": search.PbtSearch,
-    "`search` of method `pbt-replay`": search.ReplaySearch,
 }
 """Sections that add keys to another section, by heading."""
 
@@ -115,6 +114,7 @@ def _help(key: str, field: FieldInfo) -> str:
 _KINDS: Mapping[Any, str] = {bool: "true or false", int: "whole number", float: "number", str: "text"}
 _NAMED: Mapping[str, str] = {
     "max_bad_rows": "whole number or percentage",
+    "partitions": "whole number, or `auto`",
     "nodes": "whole number, range `'2:8'`, or `auto`",
     "valid": "number, percentage or source",
     "task": "section",
@@ -160,6 +160,8 @@ def default_of(key: str, field: FieldInfo) -> str:
         return "*none*"
     if isinstance(default, Section):
         return "a section"
+    if key == "partitions":
+        return "`auto`"
     if key == "nodes" or isinstance(default, str):
         return f"`{default}`"
     written = list(default) if isinstance(default, tuple) else default

@@ -28,7 +28,6 @@ from s3fs import S3FileSystem
 
 from cerebro_elastic.runs.start.agents import TORCHRUN_LOGS
 from cerebro_elastic.runs.start.preflight import VARIABLE as CHECK
-from cerebro_elastic.runs.start.reuse import VARIABLE as REUSE
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.system.forkserver import SOCKET, ForkServer
 from cerebro_elastic.system.forkserver.messages import FORK_OF
@@ -129,7 +128,6 @@ def _runs() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, secrets.token_hex(32))
         patch.setenv(CHECK, "off")
-        patch.setenv(REUSE, "off")  # tests share homes
         yield
 
 

@@ -211,12 +211,12 @@ def test_the_arguments_that_cerebro_run_overrides(project: Path) -> None:
         "s3://b/c",
         "",
     )
-    (_, hosts) = torchx_component.mop("job.yaml", epochs=7, checkpoints="there", reuse_from="first").roles
+    (_, hosts) = torchx_component.mop("job.yaml", epochs=7, checkpoints="there", reuse=True).roles
     cli = typer.main.get_command(cerebro)
     known = {name: {param.name for param in cli.commands[name].params} for name in ("run", "host")}
     parsed = cli.commands["host"].make_context("host", hosts.args[3:])
     assert (parsed.params["epochs"], parsed.params["checkpoints"]) == (7, "there"), "the hosts know them"
-    assert parsed.params["reuse_from"] == "first"
+    assert parsed.params["reuse"]
     component = set(inspect.signature(torchx_component.mop).parameters)
     assert known["run"] - component == {"fresh", "as_json", "ui", "yes"}, "what is no override"
     assert project.exists()
@@ -245,10 +245,10 @@ def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
 def test_settings_of_the_run_and_variables_that_are_no_secrets_go_with_the_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, value in (("REUSE", "on"), ("CHECK", "off"), ("FORKSERVER", "/socket"), ("MEMORY", "1G")):
+    for name, value in (("PATIENCE", "9"), ("CHECK", "off"), ("FORKSERVER", "/socket"), ("MEMORY", "1G")):
         monkeypatch.setenv(f"CEREBRO_{name}", value)
     (_, hosts) = torchx_component.mop("job.yaml", env={**HARMLESS, "CEREBRO_CHECK": "on"}).roles
-    assert hosts.env == {**HARMLESS, "CEREBRO_REUSE": "on", "CEREBRO_CHECK": "on"}
+    assert hosts.env == {**HARMLESS, "CEREBRO_PATIENCE": "9", "CEREBRO_CHECK": "on"}
 
 
 def test_gangs_need_as_many_nodes_as_the_job_has_not_the_recipe(project: Path) -> None:
@@ -258,38 +258,6 @@ def test_gangs_need_as_many_nodes_as_the_job_has_not_the_recipe(project: Path) -
         torchx_component.mop("gangs.yaml")
     (_, hosts) = torchx_component.mop("gangs.yaml", j="2:4x1").roles
     assert (hosts.min_replicas, hosts.num_replicas) == (2, 4)
-
-
-@pytest.mark.usefixtures("project")
-def test_machines_that_prepare_data_share_the_rows() -> None:
-    words = ["--source", "rows.csv", "--to", "s3://b/d", "--partitions", "8", "--rows", "f:make", "-j", "3"]
-    with get_runner() as runner:
-        dryrun = runner.dryrun_component("cerebro.prepare", words, "local_cwd", cfg={}, workspace=None)
-    (params,) = dryrun.request.role_params.values()
-    shares = [options(shlex.join(replica.args))["--share"] for replica in params]
-    assert shares == ["0/3", "1/3", "2/3"]
-    given = shlex.join(params[0].args)
-    assert given.startswith(
-        f"{sys.executable} -m cerebro_elastic.cli prepare rows.csv s3://b/d --partitions 8"
-    )
-    assert (options(given)["--rows"], options(given)["--workers"]) == ("f:make", "2")
-
-
-@pytest.mark.usefixtures("project")
-def test_a_machine_prepares_data_with_the_words_of_the_command() -> None:
-    words = ["--source", "rows.csv", "--to", "s3://b/d", "--partitions", "8"]
-    columns = ["--label", "y", "--encode", "a,b", "--fill", "age=0,sex=x", "--split_by", "patient"]
-    with get_runner() as runner:
-        dryrun = runner.dryrun_component("cerebro.prepare", [*words, *columns], "local_cwd", {})
-        (params,) = dryrun.request.role_params.values()
-        given = shlex.join(params[0].args)
-        for part in ("--label y --encode a --encode b --split-by patient --fill age=0 --fill sex=x",):
-            assert part in given
-        assert not {"--rows", "--share", "--workers", "--bad"} & set(params[0].args)
-        with pytest.raises(
-            ComponentValidationException, match="-j is 2: machines share rows that a function"
-        ):
-            runner.dryrun_component("cerebro.prepare", [*words, "-j", "2"], "local_cwd", {})
 
 
 # For real.

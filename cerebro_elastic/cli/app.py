@@ -44,21 +44,6 @@ _MODULES = {
 }
 """The module of each command, which has a function of that name. The order is that of ``cerebro --help``."""
 
-_FORMER = {
-    "clone": "add RUN KEY=VALUE --like CONFIG --from here",
-    "compare": "runs RUN RUN",
-    "end": "stop RUN --all",
-    "explain": "status RUN --show reuse",
-    "importances": "status RUN --show importances",
-    "profile": "status RUN --show profiles",
-    "prune": "rm RUN --checkpoints",
-    "simulate": "plan RECIPE --toy SECONDS",
-    "tag": "runs RUN --add-tag TAG",
-    "track": "report RUN --to TRACKER",
-    "what-if": "plan RUN --nodes +2",
-}
-"""By the name of a former command: what does the same."""
-
 
 class _PlainFlags:
     """Typer's help writes ``<bool>`` behind a flag, which takes no value."""
@@ -103,8 +88,6 @@ class _Group(_PlainFlags, TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in self.commands and not args[0].startswith("-"):
-            if args[0] in _FORMER:
-                ctx.fail(f"`cerebro {args[0]}` is `cerebro {_FORMER[args[0]]}`")
             ctx.fail(f"there is no command {args[0]!r}; {did_you_mean(args[0], self.commands)}")
         return super().resolve_command(ctx, args)
 

@@ -97,9 +97,6 @@ Reuse = Annotated[
         help="Take over what earlier runs of the home have trained, if code and data are the same.",
     ),
 ]
-ReuseFrom = Annotated[
-    str | None, typer.Option(metavar="RUN", help="Take over what this earlier run has trained, or fail.")
-]
 Grace = Annotated[float, typer.Option(min=0, help="Seconds that nodes have to leave when they are stopped.")]
 SubmittedBy = Annotated[
     str | None,

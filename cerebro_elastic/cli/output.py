@@ -14,6 +14,7 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.budget import BudgetOutlook, ended_early
 from cerebro_elastic.reporting.gap import NO_END, SearchEnd, gap
+from cerebro_elastic.reporting.profiles import profile_rows
 from cerebro_elastic.reporting.progress import best_so_far
 from cerebro_elastic.reporting.results import not_compared, results
 from cerebro_elastic.reporting.tables import (
@@ -69,6 +70,7 @@ def state_json(
         "gap": gap(state, end),
         "budget": budget,
         "waits": waits(state, state.plan) if state.plan else {},
+        "profiles": profile_rows(state),
     }
 
 

@@ -20,7 +20,6 @@ from cerebro_elastic.runs.forecast.live import LiveForecast
 from cerebro_elastic.runs.forecast.plan import RunForecast, data_share
 from cerebro_elastic.runs.forecast.plan_candidates import Option, PlanCandidate
 from cerebro_elastic.runs.forecast.simulate import SimulatedRun
-from cerebro_elastic.runs.forecast.spot import SpotPlan
 from cerebro_elastic.system.words import counted
 from cerebro_elastic.training.unit_runner import StrategyCost
 
@@ -47,8 +46,8 @@ def show_planned(console: Console, recipe: Recipe, forecasts: RunForecast, price
         f"{len(profiled)} profiled here, about a second each\n"
     )
     console.print(_options_table(forecasts, price))
-    if recipe.partitions_text:
-        say(f"\nThe run would have {recipe.partitions_text}")
+    if recipe.choice is not None:
+        say(f"\nThe run would have {recipe.choice}")
     memory = ", ".join(f"{strategy} {bytes_text(most)}" for strategy, most in forecasts.memory.items())
     share = data_share(recipe, [p for p in forecasts.measurement.profiles if p.refusal is None])
     if share >= _WAITS:
@@ -126,7 +125,8 @@ def _communication_table(forecasts: RunForecast) -> Table:
 def _as_recipe(recipe: Recipe, candidate: PlanCandidate) -> str:
     """The lines for the recipe."""
     keys = [f"nodes: {candidate.nodes}"]
-    if recipe.data.url is None:
+    chosen = recipe.choice is not None and recipe.choice.partitions == candidate.partitions
+    if recipe.data.url is None and not chosen:
         keys.append(f"data: {{partitions: {candidate.partitions}}}")
     if candidate.strategy != Strategy():
         keys.append(f"parallelism: [{candidate.strategy.parallelism}] ({candidate.strategy})")
@@ -198,8 +198,8 @@ def simulated_json(result: SimulatedRun) -> SimulatedJson:
     }
 
 
-def show_simulated(recipe: Recipe, result: SimulatedRun, report: str | None) -> None:
-    """Show a simulated run, and where its report is."""
+def show_simulated(recipe: Recipe, result: SimulatedRun) -> None:
+    """Show a simulated run."""
     console = terminal()
     numbers = ("visits", "training", "hops", "profiles", "lost", "quarantine", "idle")
     table = plain_table("node", *numbers, right=numbers)
@@ -216,8 +216,6 @@ def show_simulated(recipe: Recipe, result: SimulatedRun, report: str | None) -> 
         soft_wrap=True,
     )
     console.print(table)
-    if report is not None:
-        console.print(f"report: {report}", soft_wrap=True)
     if recipe.node.cache_bytes is not None:
         console.print(_NO_CACHE_LIMIT, soft_wrap=True)
 
@@ -255,33 +253,9 @@ def show_live(answer: LiveForecast) -> None:
     console.print(table)
     if answer.deadline is not None:
         console.print(_verdict(answer, answer.deadline), soft_wrap=True)
-    if answer.plan is not None:
-        console.print(_plan_table(answer.plan))
-        text = (
-            f"The cheapest plan that was found costs {money_text(answer.plan.cost)} and ends at "
-            f"{_moment(answer.plan.ends)}. Ask again when a price or the run differs from this."
-        )
-        console.print(text, soft_wrap=True)
-
-
-def _plan_table(plan: SpotPlan) -> Table:
-    """When how many nodes join, or are asked to leave."""
-    table = plain_table("at", "nodes", "price", "what to do", right=("nodes", "price"))
-    for count in plan.counts:
-        more = count.change
-        what = f"add {more}" if more > 0 else f"let {-more} leave" if more else "leave it so"
-        table.add_row(_moment(count.begins), str(count.nodes), f"{count.price:.3g}", what)
-    return table
 
 
 def _verdict(answer: LiveForecast, deadline: float) -> str:
-    if answer.prices and answer.plan is None:
-        return (
-            f"The deadline, {_moment(deadline)}, cannot be met, with all nodes that the run may use all the "
-            "time. Give it more time, more `nodes` in the recipe, or fewer configs."
-        )
-    if answer.plan is not None:
-        return f"The deadline is {_moment(deadline)}."
     when, ends = _moment(deadline), (answer.changed or answer.as_it_is).ends
     if ends is None:
         return f"The deadline, {when}, is missed: no node is left that could go on."

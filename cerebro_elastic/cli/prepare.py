@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +26,7 @@ from cerebro_elastic.errors import DataError
 from cerebro_elastic.registry import is_reference
 from cerebro_elastic.reporting.tables import clock_text
 from cerebro_elastic.reporting.terminal import terminal
-from cerebro_elastic.system.files import exists, locate, redacted, translated, write
+from cerebro_elastic.system.files import exists, locate, translated
 from cerebro_elastic.system.process import Scratch, begin_as_training
 from cerebro_elastic.system.words import counted
 
@@ -70,10 +69,6 @@ def prepare(
     describe: Annotated[
         bool, typer.Option("--describe", help="Show rows, columns, classes, sizes and samples, too.")
     ] = False,
-    page: Annotated[
-        str | None,
-        typer.Option(help="With --describe: the HTML page with pictures.", show_default="dataset.html"),
-    ] = None,
     submitted_by: SubmittedBy = None,
     **given: Any,
 ) -> None:
@@ -94,10 +89,8 @@ def prepare(
 
     watch(submitted_by)
     settings = _settings(given)
-    if page is not None and not describe:
-        raise DataError("--page would do nothing without --describe: add it, or leave --page out")
     if describe and destination is None and _is_dataset(source):
-        _show_dataset(source, source, page)
+        _show_dataset(source)
         return
     if destination is None and not describe:
         raise DataError("there is no DESTINATION: say where the dataset goes, or only look at it: --describe")
@@ -106,7 +99,7 @@ def prepare(
     with _place(destination) as place:
         manifest = prepare_dataset(source, place, settings, Path.cwd(), _Shown())
         if describe:
-            _show_dataset(place, destination or source, page)
+            _show_dataset(place)
     if destination is not None:
         echo(f"{_summary(manifest)} at {destination} (digest {manifest.digest[:12]})")
         if settings.max_bad_rows and (left_out := rows_left_out(destination)):
@@ -137,17 +130,12 @@ def _is_dataset(source: str) -> bool:
         return not is_reference(source) and exists(locate(source) / NAME)
 
 
-def _show_dataset(url: str, name: str, page: str | None) -> None:
-    """Print what the dataset at ``url`` holds, and write the page about it."""
+def _show_dataset(url: str) -> None:
+    """Print what the dataset at ``url`` holds."""
     from cerebro_elastic.data.reading.description import describe
-    from cerebro_elastic.reporting.dataset import description_tables, render_dataset
+    from cerebro_elastic.reporting.dataset import description_tables
 
-    description = replace(describe(url), url=redacted(name))
-    terminal().print(description_tables(description))
-    where = page or "dataset.html"
-    with translated(DataError, f"cannot write the page {where}"):
-        write(locate(where), [render_dataset(description).encode()])
-    echo(f"\nthe same, with pictures: {where}")
+    terminal().print(description_tables(describe(url)))
 
 
 def _summary(manifest: Manifest) -> str:

@@ -1,4 +1,4 @@
-"""Commands about the runs of a home as things: list, tag, compare, remove."""
+"""Commands about the runs of a home as things: list, compare, remove."""
 
 from __future__ import annotations
 
@@ -32,40 +32,24 @@ _SHOWN_CONFIGS = 20
 
 def runs(
     names: Names = None,
-    tag: Annotated[
-        list[str] | None, typer.Option(help="Only runs with this tag; given again, with all of them.")
-    ] = None,
-    add_tag: Annotated[
-        list[str] | None, typer.Option(metavar="TAG", help="Give the named runs this tag.")
-    ] = None,
-    remove_tag: Annotated[
-        list[str] | None, typer.Option(metavar="TAG", help="Take this tag away from them.")
-    ] = None,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """List the runs of a home, compare some of them, or tag them.
+    """List the runs of a home, or compare some of them.
 
     Of each run: its state, its configs, its best value, its size on this machine, its age, and its project,
     the folder of its recipe. The run that changed last is first.
 
     Two or more runs that you name are compared: recipes, data, code, versions, results, curves, and equal
-    configs. Of recipes, data, code and versions only what differs is shown. If two of the runs differ in
-    nothing but their seed, or a run has `repeats`, the command says which configs differ by more than that
-    noise.
+    configs. Of recipes, data, code and versions only what differs is shown.
 
     Example: cerebro runs digits digits-2
     """
     from cerebro_elastic.runs.run import Run
 
     opened = [Run.open(name, home=home) for name in names or ()]
-    changes = bool(add_tag or remove_tag)
-    if changes and not opened:
-        raise RunError("--add-tag and --remove-tag change the runs that you name: name one or more")
-    for run in opened if changes else ():
-        run.tag(*(add_tag or ()), remove=remove_tag or ())
-    if len(opened) < 2 or changes or tag:
-        _list(home, opened, tag or (), as_json)
+    if len(opened) < 2:
+        _list(home, opened, as_json)
         return
     comparison = opened[0].compare(*opened[1:])
     if as_json:
@@ -87,14 +71,6 @@ def rm(
             show_default="best",
         ),
     ] = None,
-    older_than: Annotated[
-        str | None,
-        typer.Option(
-            metavar="AGE",
-            help="With --checkpoints, only runs whose record has not changed for so long, e.g. 7d; without "
-            "RUN, all of the home that have ended.",
-        ),
-    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     home: Home = None,
     as_json: Json = False,
@@ -110,13 +86,13 @@ def rm(
 
     Example: cerebro rm digits --checkpoints --keep best
     """
-    if checkpoints:
-        _remove_checkpoints(names or (), keep or ["best"], older_than, yes, home, as_json)
-        return
-    if keep or older_than is not None or as_json:
-        raise RunError("--keep, --older-than and --json need --checkpoints, which keeps the runs: add it")
     if not names:
         raise RunError("name the runs to remove; `cerebro runs` lists them")
+    if checkpoints:
+        _remove_checkpoints(names, keep or ["best"], yes, home, as_json)
+        return
+    if keep or as_json:
+        raise RunError("--keep and --json need --checkpoints, which keeps the runs: add it")
     from cerebro_elastic.runs.folder import find_run
     from cerebro_elastic.runs.removal import Removal
 
@@ -131,8 +107,8 @@ def rm(
         echo(f"removed run {removal.folder.run}")
 
 
-def _list(home: str | None, named: Sequence[Run], tags: Sequence[str], as_json: bool) -> None:
-    """The named runs, or all of the home, that have these tags."""
+def _list(home: str | None, named: Sequence[Run], as_json: bool) -> None:
+    """The named runs, or all of the home."""
     from cerebro_elastic.cli.shapes import RunsJson
     from cerebro_elastic.reporting.terminal import terminal
     from cerebro_elastic.runs.catalog import summaries
@@ -143,11 +119,11 @@ def _list(home: str | None, named: Sequence[Run], tags: Sequence[str], as_json: 
         raise RunError(
             f"there is no folder of runs at {place}: name one with --home; `cerebro run` makes one"
         )
-    found = summaries(place, tags, [run.folder for run in named])
+    found = summaries(place, [run.folder for run in named])
     if as_json:
         echo_json(RunsJson(home=str(place), runs=found))
     elif not found:
-        echo(f"no run{' with these tags' if tags else ''} in {place}")
+        echo(f"no run in {place}")
     else:
         terminal().print(_runs_table(found))
         for summary in found:
@@ -156,45 +132,22 @@ def _list(home: str | None, named: Sequence[Run], tags: Sequence[str], as_json: 
 
 
 def _remove_checkpoints(
-    names: Sequence[str],
-    keep: Sequence[str],
-    older_than: str | None,
-    yes: bool,
-    home: str | None,
-    as_json: bool,
+    names: Sequence[str], keep: Sequence[str], yes: bool, home: str | None, as_json: bool
 ) -> None:
     from cerebro_elastic.cli.shapes import RmJson
-    from cerebro_elastic.runs.catalog import folders
     from cerebro_elastic.runs.folder import find_run
-    from cerebro_elastic.runs.owner import owns
     from cerebro_elastic.runs.removal import check_kept, pruning
     from cerebro_elastic.runs.removal import prune as perform
     from cerebro_elastic.runs.results.result import RunResult
-    from cerebro_elastic.system.words import duration_seconds
 
     rule = check_kept(keep)
-    age = None if older_than is None else duration_seconds(older_than)
-    if older_than is not None and age is None:
-        raise RunError(f"{older_than!r} is no length of time: give a number and s, m, h, d or w, such as 7d")
-    if names:
-        results = [RunResult(find_run(name, home)) for name in names]
-    elif age is None:
-        raise RunError("name runs, or say which of the home's by their age: --older-than 7d")
-    else:
-        results = [RunResult(folder) for folder in folders(home) if folder.history.exists()]
-        results = [
-            result
-            for result in results
-            if result.view.state.outcome is not None and owns(result.folder, result.spec.storage)
-        ]
-    planned = [(result, found) for result in results if (found := pruning(result, rule, age)) is not None]
+    results = [RunResult(find_run(name, home)) for name in names]
+    planned = [(result, pruning(result, rule)) for result in results]
     work = [(result, found) for result, found in planned if found.urls]
     if not as_json:
         for _, found in planned:
             for number, line in enumerate(found.lines()):
                 echo(f"{'  ' if number else ''}{line}")
-        if not planned:
-            echo("nothing to remove")
     if work:
         _agree("Remove these checkpoints for good?", yes)
     for result, found in work:
@@ -224,12 +177,10 @@ def _runs_table(found: Iterable[RunSummary]) -> Table:
     from cerebro_elastic.system.words import number
 
     found = list(found)
-    tagged = any(summary.tags for summary in found)
     projects = {summary.project for summary in found}
     table = plain_table(
         *(Column(name, no_wrap=name in ("run", "state")) for name in ("run", "state", "configs", "best")),
         *(Column(name, justify="right", no_wrap=True) for name in ("size", "age")),
-        *([Column("tags")] if tagged else []),
         *([Column("project", overflow="fold")] if len(projects) > 1 else []),
     )
     names = Counter(project.rpartition("/")[2] for project in projects)
@@ -242,7 +193,6 @@ def _runs_table(found: Iterable[RunSummary]) -> Table:
             "" if summary.best is None else f"{summary.metric} {number(summary.best)}",
             f"{size} + {summary.storage.partition(':')[0]}" if summary.storage else size,
             _age(summary.changed),
-            *([" ".join(summary.tags)] if tagged else []),
             *([name if names[name] == 1 else summary.project] if len(projects) > 1 else []),
         )
     return table
@@ -282,8 +232,7 @@ def _show_comparison(comparison: Comparison) -> None:
         values = (curve[epoch] if epoch < len(curve) else None for curve in comparison.curves)
         table.add_row("", f"epoch {epoch + 1}", *map(text, values))
     for place, config in enumerate(comparison.configs[:_SHOWN_CONFIGS]):
-        mark = " =" if config.same else {True: " !", False: "", None: ""}[config.exceeds]
-        name = f"{hparams_text(config.hparams)}{mark}"
+        name = f"{hparams_text(config.hparams)}{' =' if config.same else ''}"
         table.add_row("" if place else "configs", name, *map(text, config.values))
     console = terminal()
     console.print(table)
@@ -296,16 +245,5 @@ def _show_comparison(comparison: Comparison) -> None:
         console.print(f"and {counted(more, 'config')} that several runs have (--json has all)")
     if any(config.same for config in comparison.configs):
         console.print("=: bit for bit the same, as far as all of these runs have come")
-    if comparison.noise is not None:
-        console.print(
-            f"!: differs by more than seeds alone would in 19 of 20 cases (noise {comparison.noise:.2g})",
-            soft_wrap=True,
-        )
-    elif any(not config.same for config in comparison.configs):
-        console.print(
-            "whether differences exceed the noise of seeds is not known: name a run, too, whose recipe "
-            "differs in nothing but `seed`, or train each config with several seeds (`repeats`)",
-            soft_wrap=True,
-        )
     if len(set(comparison.metrics)) > 1:
         console.print("note: the objectives differ, so their values cannot be compared", style="yellow")

@@ -24,8 +24,6 @@ from cerebro_elastic.runs.comparison import Comparison
 from cerebro_elastic.runs.exactness.outcome import CheckedConfig
 from cerebro_elastic.runs.forecast.live import LiveForecast
 from cerebro_elastic.runs.removal import Pruning
-from cerebro_elastic.runs.results.importances import Importances
-from cerebro_elastic.runs.reusable import Explanation
 from cerebro_elastic.runs.start.doctor import Finding
 
 
@@ -96,6 +94,8 @@ class StatusJson(TypedDict):
     """What becomes of its budget of time and cost; `null` without one, and before the first unit."""
     waits: Mapping[str, Wait]
     """By config that cannot be trained on the present nodes."""
+    profiles: list[ProfileRow]
+    """What each strategy takes, for each config and kind of node; empty with one strategy."""
     head: RecordHead | None
     """The head of the record: see [verify](cli.md#cerebro-verify)."""
 
@@ -224,13 +224,6 @@ class TestJson(TypedDict):
     """How many measurements were in the record before the command."""
 
 
-class ProfileJson(TypedDict):
-    """The profiles of a run."""
-
-    run: str
-    profiles: list[ProfileRow]
-
-
 class DoctorJson(TypedDict):
     """What works on this machine."""
 
@@ -339,7 +332,7 @@ class PlanJson(TypedDict):
     measured: PlannedRecipeJson | None
     """Of a recipe, with what was measured here."""
     simulated: SimulatedJson | None
-    """With `--toy` or `--from`."""
+    """With `--from`."""
     live: LiveForecast | None
     """Of a live run."""
 
@@ -351,9 +344,6 @@ SHAPES: Mapping[str, Any] = {
     "runs": RunsJson,
     "status": StatusJson,
     "runs RUN RUN": Comparison,
-    "status --show profiles": ProfileJson,
-    "status --show reuse": Explanation,
-    "status --show importances": Importances,
     "rm --checkpoints": RmJson,
     "stop": ChangedJson,
     "resume": ChangedJson,

@@ -20,7 +20,6 @@ from cerebro_elastic.cli.options import (
     Home,
     Json,
     Reuse,
-    ReuseFrom,
     RunId,
     RunName,
     SubmittedBy,
@@ -76,7 +75,6 @@ def run(
         bool, typer.Option("--fresh", help="Delete what an earlier run of this id has left.")
     ] = False,
     reuse: Reuse = False,
-    reuse_from: ReuseFrom = None,
     yes: Yes = False,
     home: Home = None,
     etcd: Etcd = None,
@@ -89,9 +87,8 @@ def run(
 ) -> None:
     """Run a recipe on this machine, or continue an unfinished run of it.
 
-    With --reuse, configs that earlier runs of the home have trained begin where these left them; `cerebro
-    status --show reuse` says which, and why not others. Ctrl-C or SIGTERM stops the run cleanly; the same
-    command continues it. Nodes may join at any time.
+    With --reuse, configs that earlier runs of the home have trained begin where these left them. Ctrl-C or
+    SIGTERM stops the run cleanly; the same command continues it. Nodes may join at any time.
 
     Example: cerebro run recipes/digits.yaml --nodes 2
     """
@@ -125,7 +122,7 @@ def run(
             store=store_of(etcd),
             grace=grace,
             agrees=agreement(yes),
-            reuse=reuse_from or reuse,
+            reuse=reuse,
         )
         console, end = terminal(stderr=as_json), search_end(launch.recipe.resolved())
         show = None if as_json else show_outcome
@@ -227,7 +224,6 @@ def host(
     ] = None,
     grace: Grace = GRACE,
     reuse: Reuse = False,
-    reuse_from: ReuseFrom = None,
     verbose: Verbose = False,
     submitted_by: SubmittedBy = None,
 ) -> None:
@@ -271,7 +267,7 @@ def host(
                 home=home,
                 store=store_of(host_resolved(etcd, os.environ)),
                 grace=grace,
-                reuse=reuse_from or reuse,
+                reuse=reuse,
                 watcher=view.watcher,
                 imports=imports,
             )
@@ -385,7 +381,6 @@ def ray(
     etcd: Etcd = None,
     grace: Grace = GRACE,
     reuse: Reuse = False,
-    reuse_from: ReuseFrom = None,
     verbose: Verbose = False,
 ) -> None:
     """Run a recipe on a Ray cluster, or continue its run there.
@@ -416,7 +411,7 @@ def ray(
             epochs=epochs,
             checkpoints=checkpoints,
             grace=grace,
-            reuse=reuse_from or reuse,
+            reuse=reuse,
             verbose=verbose,
             watcher=Watcher(say=echo),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Column
@@ -10,16 +10,14 @@ from rich.text import Text
 
 from cerebro_elastic.cli.options import Etcd, Home, Json, Verbose, echo, echo_json, on_last_run, store_of
 from cerebro_elastic.cli.output import head_text, state_json
-from cerebro_elastic.cli.shapes import DoctorJson, ProfileJson
+from cerebro_elastic.cli.shapes import DoctorJson
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.reporting.budget import budget_outlook
 from cerebro_elastic.reporting.gap import search_end
 from cerebro_elastic.reporting.profiles import profile_rows, profiles_view
 from cerebro_elastic.reporting.progress import progress_view
-from cerebro_elastic.reporting.tables import brief
 from cerebro_elastic.reporting.terminal import plain_table, terminal
 from cerebro_elastic.runs.folder import home_of
-from cerebro_elastic.system.words import counted
 
 if TYPE_CHECKING:
     from cerebro_elastic.runs.run import Run
@@ -32,20 +30,13 @@ _LINES = 60
 @on_last_run
 def status(
     run: Run,
-    show: Annotated[
-        Literal["configs", "profiles", "reuse", "importances"],
-        typer.Option(
-            help="`configs`: state, nodes, configs and metrics; `profiles`: the seconds and memory of each "
-            "parallelism; `reuse`: what was taken over from earlier runs, and why the rest was trained; "
-            "`importances`: how much each hyper-parameter matters, of ten finished configs or more."
-        ),
-    ] = "configs",
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Show the state of a run, live or ended.
 
-    Of many configs it shows the best, those in training and those that failed.
+    Of many configs it shows the best, those in training and those that failed. With --verbose it shows all,
+    and what each of several strategies takes.
 
     Example: cerebro status digits --verbose
     """
@@ -53,12 +44,6 @@ def status(
 
     if verbose and as_json:
         raise RunError("--verbose would do nothing with --json, which has it all: leave it out")
-    if verbose and show != "configs":
-        raise RunError(f"--verbose would do nothing with --show {show}: leave it out")
-    views = {"profiles": _show_profiles, "reuse": _show_reuse, "importances": _show_importances}
-    if show in views:
-        views[show](run, as_json)
-        return
     now = run.status()
     objective = run.spec.objective
     end = search_end(run.spec.recipe)
@@ -76,51 +61,10 @@ def status(
         notes.append(counting)
     lines = None if verbose else _LINES
     console.print(progress_view(now.state, objective, None, lines, verbose=verbose, notes=notes, end=end))
+    if verbose and (profiles := profile_rows(now.state)):
+        console.print(profiles_view(profiles))
     if now.head is not None:
         console.print(head_text(run.id, now.head), soft_wrap=True)
-
-
-def _show_profiles(run: Run, as_json: bool) -> None:
-    rows = profile_rows(run.status().state)
-    strategies = run.spec.plan.strategies
-    if as_json:
-        echo_json(ProfileJson(run=run.id, profiles=rows))
-    elif len(strategies) == 1:
-        echo(
-            f"run {run.id} trains by {strategies[0]} and profiles nothing else; to compare strategies, give "
-            "several entries in `parallelism`, or `auto`"
-        )
-    elif not rows:
-        echo("no strategy has been profiled yet")
-    else:
-        terminal().print(profiles_view(rows))
-
-
-def _show_reuse(run: Run, as_json: bool) -> None:
-    found = run.explain()
-    if as_json:
-        echo_json(found)
-        return
-    table = plain_table("config", "taken over", "trained", "")
-    for config in found.configs:
-        what = f"from {', '.join(config.runs)}" if config.runs else config.why
-        table.add_row(config.config, counted(config.reused, "unit"), counted(config.trained, "unit"), what)
-    terminal().print(table)
-    for name, reasons in found.earlier.items():
-        echo(f"not from run {name}:")
-        for reason in reasons:
-            echo(f"  {brief(reason, 300)}")
-
-
-def _show_importances(run: Run, as_json: bool) -> None:
-    found = run.result.importances()
-    if as_json:
-        echo_json(found)
-        return
-    width = max(map(len, found.shares))
-    for name, share in found.shares.items():
-        echo(f"{name:<{width}}  {share:6.1%}  {'#' * round(40 * share)}")
-    echo(f"shares of what sets the best {found.metric} apart, {found.text}")
 
 
 def doctor(home: Home = None, etcd: Etcd = None, as_json: Json = False) -> None:

@@ -47,7 +47,7 @@ def run(
     home: str | Path | None = None,
     fresh: bool = False,
     changed_code: bool = False,
-    reuse: bool | str | Path = False,
+    reuse: bool = False,
     store: StoreSettings | None = None,
     grace: float = GRACE,
     callbacks: Sequence[RunCallback] = (),
@@ -66,7 +66,7 @@ def run(
     home: str | Path | None = None,
     fresh: bool = False,
     changed_code: bool = False,
-    reuse: bool | str | Path = False,
+    reuse: bool = False,
     store: StoreSettings | None = None,
     grace: float = GRACE,
     callbacks: Sequence[RunCallback] = (),
@@ -84,7 +84,7 @@ def run(
     home: str | Path | None = None,
     fresh: bool = False,
     changed_code: bool = False,
-    reuse: bool | str | Path = False,
+    reuse: bool = False,
     store: StoreSettings | None = None,
     grace: float = GRACE,
     callbacks: Sequence[RunCallback] = (),
@@ -107,7 +107,7 @@ def run(
         fresh: Throw away what a run of this id has left.
         changed_code: Go on with an unfinished run though its code has changed since.
         reuse: Whether configs that earlier runs of the home have trained, with equal code, data and
-            versions, begin where these left them. A run's id or folder: only those of this run, or an error.
+            versions, begin where these left them.
         store: An etcd to use, instead of the recipe's or of one that is started for the run.
         grace: Seconds that the nodes have to leave when the run is stopped.
         callbacks: They are called when a unit, an epoch and the run have ended.

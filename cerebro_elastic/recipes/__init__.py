@@ -3,6 +3,7 @@
 from cerebro_elastic.recipes.data import Data as Data
 from cerebro_elastic.recipes.fields import NodeRange as NodeRange
 from cerebro_elastic.recipes.loading import load_recipe as load_recipe
+from cerebro_elastic.recipes.loading import load_recipe_of as load_recipe_of
 from cerebro_elastic.recipes.schema import Limits as Limits
 from cerebro_elastic.recipes.schema import NodeSection as NodeSection
 from cerebro_elastic.recipes.schema import Recipe as Recipe

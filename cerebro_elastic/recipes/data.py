@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -20,6 +21,7 @@ from cerebro_elastic.recipes.fields import (
     test_data,
     validation_data,
 )
+from cerebro_elastic.system.words import counted
 
 
 class Origin(Section):
@@ -58,8 +60,8 @@ class Preparation(Section):
     """
 
     partitions: Partitions = Field(4, description="Number of training partitions.")
-    """`auto` in a recipe: one, with a replica on each node, where each has room for all rows; see
-    [how many](../how-to/data.md#how-many-partitions)."""
+    """`auto`, the default of a recipe: one, with a replica on each node, where each has room for all rows
+    ([how many](../how-to/data.md#how-many-partitions))."""
     valid: ShareOrSource = Field(0.2, description="Share of rows for validation, or a source of its own.")
     """A share is `0.2` or `20%`. A `dataset` takes a share, or returns validation data itself."""
     test: ShareOrSource | None = Field(
@@ -219,6 +221,15 @@ class Data(Preparation, Origin):
     bucket: str | None = None
     """The column by whose length rows come into batches, so that little is padded. With `dataset`: its
     attribute that has the length of each row."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _auto_partitions(cls, value: Any) -> Any:
+        """``auto`` says what is the default: ``partitions.choose`` takes a number for it."""
+        if isinstance(value, Mapping) and value.get("partitions") == "auto":
+            return {key: known for key, known in value.items() if key != "partitions"}
+        return value
+
     _valid_in_a_recipe = field_validator("valid", mode="before")(validation_data)
     _test_in_a_recipe = field_validator("test", mode="before")(test_data)
 
@@ -259,6 +270,25 @@ class Data(Preparation, Origin):
         if self.shards is not None:
             return _OF_DATASET | _OF_ALL_ROWS
         return _OF_DATASET | (OF_SOURCE if self.url is not None else frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChoice:
+    """What was chosen for a recipe that names no number of partitions."""
+
+    partitions: int
+    replicas: int | None
+    """``None`` if the recipe names the number of replicas."""
+    reason: str
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """The chosen values by their keys in a recipe."""
+        replicas = {} if self.replicas is None else {"replicas": self.replicas}
+        return {"data": {"partitions": self.partitions}, **replicas}
+
+    def __str__(self) -> str:
+        return f"{counted(self.partitions, 'partition')}: {self.reason}"
 
 
 def named_columns(data: Mapping[str, Any]) -> frozenset[str] | None:

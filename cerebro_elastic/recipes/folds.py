@@ -76,7 +76,8 @@ def check_valid(folds: int, data: Data | None) -> None:
             "data.datamodule is validated by its own val_dataloader, on the same rows in each fold: name its "
             "training data by `data: {dataset: ...}`, or leave the folds out"
         )
-    if problem := why_no_folds(folds, data.partitions):
+    given = "partitions" in data.model_fields_set  # else a number is chosen for the folds
+    if given and (problem := why_no_folds(folds, data.partitions)):
         raise ValueError(f"{problem} (data.partitions)")
     if data.valid:
         raise ValueError(
@@ -112,7 +113,7 @@ def check_members(key: str, search: SearchSection | None) -> None:
     """Raise ``ValueError`` if a search cannot take a config's trainings together, as ``key`` needs it to."""
     if search is None:
         return
-    if search.method in ("pbt", "pbt-replay"):
+    if search.method == "pbt":
         raise ValueError(
             f"method {search.method} lets a config go on from the state of another one, and with {key} a "
             "config has several, each as far as it has come: use asha or hyperband, or leave them out"

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from cerebro_elastic.errors import RecipeError, did_you_mean
 from cerebro_elastic.recipes.fields import Section
-from cerebro_elastic.recipes.partitions import with_partitions
+from cerebro_elastic.recipes.partitions import choose
 from cerebro_elastic.recipes.schema import Recipe, section_type, sections_with
 from cerebro_elastic.recipes.source import Source, read_yaml
 from cerebro_elastic.recipes.tasks import task_type
@@ -62,12 +62,22 @@ def load_recipe(
     source = source.override(overrides)
     source = replace(source, values=_completed(source.values, folder))
     try:
-        values, why = with_partitions(source.values, folder)
-        checked = Recipe.model_validate(values)
+        checked = Recipe.model_validate(source.values)
+        if (choice := choose(checked, folder)) is not None:
+            checked = Recipe.model_validate(source.override(choice.values).values)
     except ValidationError as exc:
         raise RecipeError("\n".join(_lines(exc, source))) from exc
-    chosen_before = recipe.partitions_text if isinstance(recipe, Recipe) else ""
-    return checked.placed(folder, source, why or chosen_before)
+    return checked.placed(folder, source, choice)
+
+
+def load_recipe_of(recorded: Mapping[str, Any], recipe: Recipe) -> Recipe:
+    """The ``recipe`` with the ``recorded`` values of its run in place of what it leaves open: its numbers of
+    nodes, partitions and replicas."""
+    values = {"nodes": recorded["nodes"]} if recipe.nodes.auto else {}
+    if recipe.choice is not None and "partitions" in recorded["data"]:
+        values |= {key: recorded[key] for key in recipe.choice.values if key in recorded}
+        values["data"] = {"partitions": recorded["data"]["partitions"]}
+    return load_recipe(recipe, **values) if values else recipe
 
 
 def _completed(values: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
@@ -80,7 +90,7 @@ def _completed(values: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
 def _read(recipe: str | Path | Mapping[str, Any] | Recipe) -> tuple[Source, Path]:
     """The recipe as written, and its folder."""
     if isinstance(recipe, Recipe):
-        return replace(recipe.source, values=recipe.resolved()), recipe.root
+        return replace(recipe.source, values=_given(recipe)), recipe.root
     if isinstance(recipe, Mapping):
         return Source("recipe", {"name": "run", **recipe}), Path.cwd()
     path = Path(recipe).expanduser()
@@ -98,6 +108,16 @@ def _read(recipe: str | Path | Mapping[str, Any] | Recipe) -> tuple[Source, Path
         **source.places,
     }
     return Source(source.label, {"name": path.stem, **source.values}, places), path.resolve().parent
+
+
+def _given(recipe: Recipe) -> Mapping[str, Any]:
+    """All values of a recipe, but for those that were chosen for it."""
+    values = recipe.resolved()
+    if recipe.choice is not None:
+        del values["data"]["partitions"]
+        if recipe.choice.replicas is not None:
+            del values["replicas"]
+    return values
 
 
 def _lines(error: ValidationError, source: Source) -> Iterable[str]:

@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from cerebro_elastic import registry
-from cerebro_elastic.recipes.data import Data
+from cerebro_elastic.recipes.data import Data, PartitionChoice
 from cerebro_elastic.recipes.fields import (
     AUTO_NODES,
     MOST_CONFIGS,
@@ -266,7 +266,7 @@ class Recipe(Section):
         return value
 
     _root: Path = PrivateAttr(default_factory=Path.cwd)
-    _partitions: str = PrivateAttr("")
+    _choice: PartitionChoice | None = PrivateAttr(None)
     _source: Source = PrivateAttr(default_factory=lambda: Source("recipe", {}))
 
     @property
@@ -278,16 +278,16 @@ class Recipe(Section):
         """A URL as it is; a path relative to the recipe's folder."""
         return (url if "://" in url else str(self.root / url)).rstrip("/")
 
-    def placed(self, root: Path, source: Source, partitions: str = "") -> Self:
-        """This recipe with its folder, with the places of its values for messages, and with the reason for
-        its number of ``partitions``."""
-        self._root, self._source, self._partitions = root.resolve(), source, partitions
+    def placed(self, root: Path, source: Source, choice: PartitionChoice | None = None) -> Self:
+        """This recipe with its folder, with the places of its values for messages, and with the ``choice`` of
+        its number of partitions."""
+        self._root, self._source, self._choice = root.resolve(), source, choice
         return self
 
     @property
-    def partitions_text(self) -> str:
-        """The number of partitions that was chosen for ``auto``, and why; empty if the recipe gives one."""
-        return self._partitions
+    def choice(self) -> PartitionChoice | None:
+        """What was chosen for ``data.partitions: auto``; ``None`` if recipe or dataset have a number."""
+        return self._choice
 
     @property
     def source(self) -> Source:

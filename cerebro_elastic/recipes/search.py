@@ -275,8 +275,6 @@ class Budget(Section):
     price_per_node_hour: Money | None = None
     """What an hour of a node costs that has no price of its own ([environment](environment.md)). Without
     `cost` it bounds nothing: forecasts say what the run costs."""
-    node_seconds: Annotated[float, Field(gt=0, le=1e12)] | None = None
-    """Seconds of all nodes together."""
     target: float | None = None
     """A value of the objective that is good enough."""
 
@@ -475,7 +473,7 @@ class EndlessSearch(SearchSection):
         if self.num is None and not self.budget.ends:
             raise ValueError(
                 f"method {self.method} goes on for ever: give `num`, the number of configs, or a `budget` of "
-                "epochs, units, timeout, hours, deadline, cost or node_seconds"
+                "epochs, units, timeout, hours, deadline or cost"
             )
         return self
 
@@ -572,31 +570,6 @@ class PbtSearch(SearchSection):
         return self
 
 
-class Stage(Section):
-    """The hyper-parameters that a config has from one unit on."""
-
-    units: Count
-    """The number of whole training units before this stage."""
-    hparams: Mapping[str, JsonValue]
-    """The hyper-parameters by name."""
-
-
-class ReplaySearch(SearchSection):
-    """One config whose hyper-parameters change as those of a config of a ``pbt`` run did."""
-
-    schedule: Annotated[tuple[Stage, ...], Field(strict=False, min_length=1)]
-    """Stages: after this many `units`, these `hparams` hold."""
-
-    @model_validator(mode="after")
-    def _rises(self) -> Self:
-        begins = [stage.units for stage in self.schedule]
-        if begins[0] != 0 or begins != sorted(set(begins)):
-            raise ValueError("schedule: its `units` begin with 0 and rise")
-        if self.known:
-            raise ValueError("a schedule has nothing to learn from other runs: remove `known`")
-        return self
-
-
 class OtherSearch(SearchSection):
     """A method of a plugin, which checks the other keys itself."""
 
@@ -604,7 +577,7 @@ class OtherSearch(SearchSection):
 
 
 _SEVERAL_OBJECTIVES = ("grid", "random", "tpe", "gp", "nsga2", "qmc")
-_ONE_OBJECTIVE = ("cmaes", "tune", "median", "asha", "hyperband", "bohb", "pbt", "pbt-replay")
+_ONE_OBJECTIVE = ("cmaes", "tune", "median", "asha", "hyperband", "bohb", "pbt")
 
 SEARCHES: Mapping[str, type[SearchSection]] = {
     "grid": SearchSection,
@@ -615,7 +588,6 @@ SEARCHES: Mapping[str, type[SearchSection]] = {
     "hyperband": HyperbandSearch,
     "bohb": HyperbandSearch,
     "pbt": PbtSearch,
-    "pbt-replay": ReplaySearch,
 }
 """The sections of this package's methods."""
 

@@ -1,22 +1,19 @@
-"""The runs of a home as things: what there is, in which state, how large and how old; and their tags."""
+"""The runs of a home as things: what there is, in which state, how large and how old."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.members import statuses
 from cerebro_elastic.core.history.view import RunView
-from cerebro_elastic.core.model.reuse import standing
 from cerebro_elastic.core.model.run import Spec
-from cerebro_elastic.errors import CerebroError, RunError, did_you_mean
+from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.reporting.results import leaderboard
 from cerebro_elastic.runs.folder import RunFolder, etcd_folder, home_of
 from cerebro_elastic.runs.owner import owns
@@ -24,8 +21,6 @@ from cerebro_elastic.system.files import here, locate, write_text
 from cerebro_elastic.system.version import __version__
 
 Standing: TypeAlias = Literal["running", "ended", "stopped", "damaged"]
-
-_TAG = re.compile(r"[\w.:][\w.:-]{0,39}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +54,6 @@ class RunSummary:
     """Where its checkpoints are if they are not on this machine. Their size is not in ``bytes``."""
     changed: float
     """When its record last changed: Unix time in seconds."""
-    tags: tuple[str, ...]
-    """Its tags, sorted."""
     problem: str | None = None
     """Why it is ``damaged``, or which of its files cannot be read."""
 
@@ -91,13 +84,9 @@ def changed(folder: RunFolder) -> float:
     return 0.0
 
 
-def summaries(
-    home: str | Path | None = None, tags: Iterable[str] = (), named: Sequence[RunFolder] = ()
-) -> list[RunSummary]:
-    """The ``named`` runs, by default all of a home with the one that changed last first, that have all these
-    ``tags``."""
-    wanted = set(tags)
-    return [summary(folder) for folder in named or folders(home) if wanted <= set(tags_of(folder))]
+def summaries(home: str | Path | None = None, named: Sequence[RunFolder] = ()) -> list[RunSummary]:
+    """The ``named`` runs, by default all of a home with the one that changed last first."""
+    return [summary(folder) for folder in named or folders(home)]
 
 
 def summary(folder: RunFolder) -> RunSummary:
@@ -124,7 +113,6 @@ def summary(folder: RunFolder) -> RunSummary:
             bytes=sum(map(disk_bytes, places)),
             storage=None if local else spec.storage,
             changed=changed(folder),
-            tags=tags_of(folder),
             problem=problem,
         )
     except (CerebroError, OSError) as error:
@@ -133,14 +121,8 @@ def summary(folder: RunFolder) -> RunSummary:
             bytes=disk_bytes(folder.path),
             storage=None,
             changed=changed(folder),
-            tags=tags_of(folder),
             problem=str(error),
         )
-
-
-def beginnings(folder: RunFolder, spec: Spec) -> Collection[str]:
-    """Where the run's configs began (``standing``)."""
-    return list(_values(folder, spec)["beginnings"])
 
 
 def places_of(folder: RunFolder, spec: Spec) -> list[Path]:
@@ -173,30 +155,6 @@ def disk_bytes(path: Path) -> int:
     return total
 
 
-def tags_of(folder: RunFolder) -> tuple[str, ...]:
-    """The run's tags, sorted."""
-    with suppress(OSError, ValueError, TypeError):
-        return tuple(sorted(map(str, json.loads(folder.tags.read_text()))))
-    return ()
-
-
-def retag(folder: RunFolder, add: Iterable[str], remove: Iterable[str]) -> tuple[str, ...]:
-    """Give the run some tags and take others away. Returns those that it has now. Raises ``RunError`` for
-    what is no tag, and for one to take away that it does not have."""
-    add, remove, before = list(add), list(remove), tags_of(folder)
-    for tag in add:
-        if not _TAG.fullmatch(tag):
-            raise RunError(
-                f"{tag!r} is no tag: up to 40 letters, digits, '.', '_', ':' and '-', such as good"
-            )
-    for tag in remove:
-        if tag not in before:
-            raise RunError(f"run {folder.run!r} has no tag {tag!r}; {did_you_mean(tag, before)}")
-    after = tuple(sorted({*before, *add} - set(remove)))
-    write_text(folder.tags, json.dumps(after))
-    return after
-
-
 def mark_of(folder: RunFolder) -> tuple[int, int]:
     """What changes when the run's record does."""
     stat = folder.history.stat() if folder.history.exists() else None
@@ -209,7 +167,7 @@ def _values(folder: RunFolder, spec: Spec) -> dict[str, Any]:
     mark = [__version__, *mark_of(folder)]  # what reads it may change, too
     with suppress(OSError, ValueError, KeyError, TypeError):
         kept = json.loads(folder.summary.read_text())
-        if kept["of"] == mark and "beginnings" in kept["values"]:
+        if kept["of"] == mark:
             return dict(kept["values"])
     keep = not folder.is_locked()
     view = RunView(folder.events())
@@ -221,7 +179,6 @@ def _values(folder: RunFolder, spec: Spec) -> dict[str, Any]:
         "metric": objective.metric,
         "best": first.best if first is not None else None,
         "best_config": first.config if first is not None and first.best is not None else None,
-        "beginnings": [standing(born(config)) for config in view.state.configs.values()],
     }
     if keep:
         with suppress(CerebroError, OSError):  # of another user's run nothing is kept

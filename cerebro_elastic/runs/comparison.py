@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from statistics import fmean
 from typing import Any, Literal, TypeAlias
 
 from cerebro_elastic.core.model.configs import HParams
@@ -43,9 +40,6 @@ class ComparedConfig:
     """The best value of the objective in each run; ``None`` where there is none."""
     same: bool
     """Whether their states are bit for bit the same, as far as all runs have come; each has one."""
-    exceeds: bool | None
-    """Whether two runs that differ in more than the seed differ by more than seeds alone would make them in
-    19 of 20 cases; ``None`` if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +64,6 @@ class Comparison:
     """Of each run: the objective of its best config after each epoch."""
     configs: tuple[ComparedConfig, ...]
     """The configs that two runs or more have, by their hyper-parameters; none if the objectives differ."""
-    noise: float | None
-    """The standard deviation of a config's best value over seeds, of all configs together; ``None``, and
-    so not known, unless two of the runs differ in nothing but their seed, or one trains each config with
-    several (`repeats`)."""
 
 
 def compare(results: Sequence[RunResult]) -> Comparison:
@@ -92,75 +82,29 @@ def compare(results: Sequence[RunResult]) -> Comparison:
         for subject, of_runs in parts.items()
         for name in dict.fromkeys(name for part in of_runs for name in part)
     ]
-    configs, noise = _configs(results)
     return Comparison(
         tuple(result.run for result in results),
         tuple(row for row in rows if row.subject == "result" or not row.same),
         tuple(result.recipe.objective.metric for result in results),
         tuple(map(_curve, results)),
-        configs,
-        noise,
+        _configs(results),
     )
 
 
-def _configs(results: Sequence[RunResult]) -> tuple[tuple[ComparedConfig, ...], float | None]:
-    """The configs that several runs have, and the noise of seeds."""
+def _configs(results: Sequence[RunResult]) -> tuple[ComparedConfig, ...]:
+    """The configs that several runs have."""
     if len({(result.recipe.objective.metric, result.recipe.objective.mode) for result in results}) > 1:
-        return (), None
+        return ()
     rows: dict[str, list[ConfigResult | None]] = {}
     for place, result in enumerate(results):
         for row in result.leaderboard:
             found = rows.setdefault(json.dumps(dict(row.hparams), sort_keys=True), [None] * len(results))
             found[place] = found[place] or row
-    shared = [of for of in rows.values() if sum(row is not None for row in of) > 1]
-    groups: dict[str, dict[int, int]] = {}  # by what made runs but for the seed: the first run of each seed
-    for place, result in enumerate(results):
-        groups.setdefault(_but_for_the_seed(result), {}).setdefault(result.spec.plan.seed, place)
-    seeds = [list(of_group.values()) for of_group in groups.values()]
-    by_group = [_by_group([_draws(*each) for each in zip(of, results, strict=True)], seeds) for of in shared]
-    alike = [values for groups_of_one in by_group for values in groups_of_one]
-    freedom = sum(len(values) - 1 for values in alike)
-    squares = sum((value - fmean(values)) ** 2 for values in alike for value in values)
-    noise = math.sqrt(squares / freedom) if freedom else None
-    compared = (_compared(of, groups, noise, freedom) for of, groups in zip(shared, by_group, strict=True))
-    return tuple(compared), noise
-
-
-def _but_for_the_seed(result: RunResult) -> str:
-    """What made the run, without its seed, and without the digest of the data, which follows from it."""
-    recipe = {name: value for name, value in _flat(result.spec.recipe) if name != "seed"}
-    return json.dumps([recipe, dict(result.spec.code), _versions(result)], sort_keys=True)
-
-
-def _draws(row: ConfigResult | None, result: RunResult) -> Sequence[float]:
-    """A config's best value with each seed that the run has given it. (Those of folds are no seeds.)"""
-    if row is None or row.best is None:
-        return ()
-    plan = result.spec.plan
-    return row.scores if plan.repeats and not plan.folds else (row.best,)
-
-
-def _by_group(draws: Sequence[Sequence[float]], groups: Sequence[Sequence[int]]) -> list[list[float]]:
-    """The values of a config, by run, as those of each group of runs."""
-    found = [[value for place in group for value in draws[place]] for group in groups]
-    return [values for values in found if values]
-
-
-def _compared(
-    of: Sequence[ConfigResult | None], by_group: Sequence[Sequence[float]], noise: float | None, freedom: int
-) -> ComparedConfig:
-    rows = [row for row in of if row is not None]
-    exceeds = None
-    if noise is not None and len(by_group) > 1:
-        from scipy.stats import t  # takes a second to import
-
-        factor = float(t.ppf(0.975, freedom)) * noise
-        exceeds = any(
-            abs(fmean(one) - fmean(other)) > factor * math.sqrt(1 / len(one) + 1 / len(other))
-            for one, other in combinations(by_group, 2)
-        )
-    return ComparedConfig(
-        rows[0].hparams, tuple(None if row is None else row.best for row in of), _same(rows), exceeds
+    shared = [(of, [row for row in of if row is not None]) for of in rows.values()]
+    return tuple(
+        ComparedConfig(some[0].hparams, tuple(None if row is None else row.best for row in of), _same(some))
+        for of, some in shared
+        if len(some) > 1
     )
 
 

@@ -109,8 +109,6 @@ class RunFolder:
     """What the nodes' processes print and log."""
     cache = _Within("cache")
     """The partitions and states that this machine's nodes have cached."""
-    tags = _Within("tags.json")
-    """The tags that people have given the run."""
     summary = _Within("summary.json")
     """The run in few values, kept for the list of runs: its record may take seconds to read."""
     owner = _Within("owner")

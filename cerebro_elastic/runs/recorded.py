@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from cerebro_elastic.core.invariants import Violation
     from cerebro_elastic.runs.comparison import Comparison
     from cerebro_elastic.runs.results.replay import ReplayedVisit
-    from cerebro_elastic.runs.reusable import Explanation
 
 Phase: TypeAlias = Literal["starting", "running", "ended", "stopped", "failed"]
 
@@ -267,12 +266,6 @@ class RecordedRun:
         from cerebro_elastic.runs.comparison import compare
 
         return compare([run.result for run in (self, *others)])
-
-    def explain(self) -> Explanation:
-        """What the run has taken over from earlier ones, and why the rest was trained."""
-        from cerebro_elastic.runs.reusable import explain
-
-        return explain(self.result)
 
     def to_pandas(self, per: Literal["config", "epoch"] = "config") -> pandas.DataFrame:
         """The results so far as a table, as ``RunResult.to_pandas``."""

@@ -15,7 +15,7 @@ from cerebro_elastic.errors import CerebroError, FolderInUse, RunError, did_you_
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.reporting.tables import bytes_text, day_text
 from cerebro_elastic.runs.attach import record_in, with_key
-from cerebro_elastic.runs.catalog import changed, disk_bytes, folders, places_of
+from cerebro_elastic.runs.catalog import disk_bytes, folders, places_of
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.owner import left_alone, owns, refuse_others
 from cerebro_elastic.runs.results.result import RunResult
@@ -208,16 +208,14 @@ class Pruning:
         return f"of {some_of(names, 8)} only" if names else "not any more"
 
 
-def pruning(result: RunResult, keep: Sequence[str], older_than: float | None = None) -> Pruning | None:
-    """What ``prune`` would remove; ``None`` if the run's record has changed within ``older_than`` seconds.
+def pruning(result: RunResult, keep: Sequence[str]) -> Pruning:
+    """What ``prune`` would remove.
 
     Raises:
         RunError: The run has not ended, is live, or is another user's.
     """
     folder, kept = result.folder, check_kept(keep)
     check_own(folder.path)
-    if older_than is not None and time.time() - changed(folder) < older_than:
-        return None
     _refuse_live(folder, "pruned")
     refuse_others(result.spec.storage, folder)
     if result.view.state.outcome is None:

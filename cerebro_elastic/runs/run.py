@@ -79,14 +79,13 @@ class Run(ControlledRun):
         return cls(find_run(run, place))
 
     @staticmethod
-    def all(home: str | Path | None = None, *, tags: Sequence[str] = ()) -> Sequence[RunSummary]:
+    def all(home: str | Path | None = None) -> Sequence[RunSummary]:
         """All runs of a home, the one whose record changed last first.
 
         Args:
             home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
-            tags: Only the runs that have all of these.
         """
-        return catalog.summaries(home, tags)
+        return catalog.summaries(home)
 
     def __enter__(self) -> Self:
         return self
@@ -108,7 +107,6 @@ class Run(ControlledRun):
         add: int = 0,
         stop: Sequence[str] = (),
         deadline: str | None = None,
-        prices: str | Path | None = None,
     ) -> LiveForecast:
         """Forecast when the live run ends, as it is and if something happened to it now. Nothing is changed.
 
@@ -119,9 +117,7 @@ class Run(ControlledRun):
             add: How many nodes join, like those that it has.
             stop: Configs that are stopped.
             deadline: A duration such as ``2h30m``, or a date and time such as ``2026-12-01T08:00``. The
-                answer says whether it holds, and otherwise with what it would. By default the recipe's.
-            prices: A CSV file with the price of spot machines until the deadline. The answer then says when
-                to have how many nodes, so that the deadline is met and the run costs least.
+                answer says whether it holds, and otherwise with what it would.
 
         Raises:
             RunError: The run is not live, or has not trained a unit yet; there is no such node or config; or
@@ -136,7 +132,7 @@ class Run(ControlledRun):
         from cerebro_elastic.runs.forecast.rest import Change
 
         change = Change(tuple(dict.fromkeys(lose)), add, tuple(dict.fromkeys(stop)))
-        return forecast_live(self, change, deadline, None if prices is None else Path(prices))
+        return forecast_live(self, change, deadline)
 
     def extend(
         self,
@@ -299,33 +295,6 @@ class Run(ControlledRun):
 
         return measure_best(self.result, top, one_line(by))
 
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """The run's tags, sorted."""
-        return catalog.tags_of(self.folder)
-
-    def tag(self, *add: str, remove: Sequence[str] = ()) -> tuple[str, ...]:
-        """Give the run tags, and take others away. They are kept in its folder and are no part of its record.
-
-        Args:
-            add: The tags that it gets.
-            remove: The tags that it loses.
-
-        Returns:
-            Its tags now.
-
-        Raises:
-            RunError: No tag, or none that it has.
-
-        Example:
-            >>> Run.open("sweep").tag("good", "paper")
-            ('good', 'paper')
-            >>> Run.open("sweep").tag(remove=["paper"])
-            ('good',)
-        """
-        self._check_folder()
-        return catalog.retag(self.folder, add, remove)
-
     def prune(self, keep: Sequence[Kept] = ("best",), *, dry: bool = False) -> Pruning:
         """Remove checkpoints of a run that has ended. A note stays in the place of each.
 
@@ -343,7 +312,6 @@ class Run(ControlledRun):
 
         self._check_folder()
         planned = pruning(self.result, keep)
-        assert planned is not None
         if not dry:
             prune(self.result, planned)
         return planned

@@ -37,7 +37,6 @@ def exhausted(budget: Budget, context: SearchContext, criterion: Criterion) -> s
         "units": (units, budget.units),
         "timeout": (elapsed, budget.timeout),
         "hours": (elapsed / 3600, budget.hours),
-        "node_seconds": (usage.seconds, budget.node_seconds),
         "cost": (cost(context.stays, budget.price_per_node_hour or 0.0, context.now), budget.cost),
     }
     for name, (used, limit) in limits.items():

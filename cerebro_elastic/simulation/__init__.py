@@ -20,7 +20,6 @@ from cerebro_elastic.scheduling.openshop.checks import MOST_UNITS, number
 from cerebro_elastic.simulation.engine import LEASE_SECONDS, Conditions, Engine
 from cerebro_elastic.simulation.faults import Fault as Fault
 from cerebro_elastic.simulation.faults import inject
-from cerebro_elastic.simulation.faults import read_faults as read_faults
 from cerebro_elastic.simulation.metrics import MetricSource as MetricSource
 from cerebro_elastic.simulation.metrics import RecordedMetrics as RecordedMetrics
 from cerebro_elastic.simulation.metrics import SyntheticMetrics as SyntheticMetrics
@@ -29,7 +28,6 @@ from cerebro_elastic.simulation.redecide import redecide as redecide
 from cerebro_elastic.simulation.times import Times as Times
 from cerebro_elastic.simulation.times import UnitSizes as UnitSizes
 from cerebro_elastic.simulation.times import measured as measured
-from cerebro_elastic.simulation.times import read_times as read_times
 
 _SIZES = UnitSizes()
 WIDEST = 3.0

@@ -1,26 +1,19 @@
-"""The faults of a simulation: as text, one sentence a line, and injected into a run.
+"""The faults of a simulation, injected into a run.
 
-=======================================  ==========================================================
-``kill NODE at S [for S]``               it is gone at once, which is noticed when its lease ends;
-                                         it is back after the seconds of ``for``, if given
-``kill leader at S [for S]``             no controller decides until the leader's lease has ended,
-                                         and the seconds of ``for`` are over
-``crash NODE at S``                      its rank dies and restarts; its unit fails
-``drain NODE at S [within S] [for S]``   it finishes its unit and leaves; if that takes longer than
-                                         ``within``, it leaves at the next batch, and other nodes
-                                         continue from there; when they are over it is killed
-``slow NODE at S by F [for S]``          units that it begins take F times as long
-``join NODE at S``                       a node of this name joins
-=======================================  ==========================================================
-
-Empty lines and comments (``#``) are skipped.
+=========  ====================================================================================
+``kill``   the node is gone at once, which is noticed when its lease ends. Of ``LEADER``: no
+           controller decides until the leader's lease has ended, and the fault is over
+``crash``  its rank dies and restarts; its unit fails
+``drain``  it finishes its unit and leaves; if that takes longer than ``grace``, it leaves at the
+           next batch, and other nodes continue from there; when that is over it is killed
+``slow``   units that it begins take ``factor`` times as long
+``join``   a node of this name joins
+=========  ====================================================================================
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -29,18 +22,13 @@ from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
 from cerebro_elastic.core.model.events import LeaderChanged, NodeDraining, UnitFailed, UnitWithdrawn
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import Phase
-from cerebro_elastic.errors import RecipeError, ScheduleError, did_you_mean
+from cerebro_elastic.errors import ScheduleError
 from cerebro_elastic.scheduling.openshop.checks import number, one_of
 from cerebro_elastic.simulation.engine import Engine
 
-_NUMBER = r"(\d+(?:\.\d+)?)"
-_SENTENCE = re.compile(
-    rf"(\w+) (\S+) at {_NUMBER}(?: by {_NUMBER})?(?: within {_NUMBER})?(?: for {_NUMBER})?"
-)
 LEADER = "leader"
 """Stands for the controller that leads the run."""
 _A_DAY = 86400.0
-_THAT_END = ("kill", "drain", "slow")
 WHAT = ("crash", "drain", "join", "kill", "slow")
 """The kinds of faults."""
 
@@ -56,7 +44,7 @@ class Fault:
     at: float
     """When it happens: seconds after the run's begin."""
     seconds: float | None = None
-    """How long it lasts; ``None``: to the run's end."""
+    """How long it lasts (``kill``, ``drain``, ``slow``); ``None``: to the run's end."""
     factor: float = 1.0
     """``slow``: the factor on the seconds of the node's units."""
     grace: float | None = None
@@ -70,53 +58,6 @@ class Fault:
         for name in ("seconds", "grace"):
             if (value := getattr(self, name)) is not None:
                 number(value, name)
-
-
-def read_faults(text: str, nodes: Collection[str]) -> list[Fault]:
-    """The faults in ``text`` for a run that begins with ``nodes``. ``RecipeError`` names a wrong line."""
-    faults: list[Fault] = []
-    known = set(nodes)
-    for place, line in enumerate(text.splitlines(), start=1):
-        sentence = " ".join(line.partition("#")[0].split())
-        if sentence:
-            fault = _fault(sentence, f"line {place} of the faults, {sentence!r}")
-            known |= {fault.node} if fault.what == "join" else set()
-            faults.append(fault)
-    for fault in faults:
-        if fault.node not in known | {LEADER}:
-            raise RecipeError(
-                f"the faults name a node {fault.node!r} that the run does not have; "
-                f"{did_you_mean(fault.node, known)}; or let it come with `join {fault.node} at SECONDS`"
-            )
-    return faults
-
-
-def _fault(sentence: str, where: str) -> Fault:
-    match = _SENTENCE.fullmatch(sentence)
-    if match is None:
-        raise RecipeError(f"{where}, is not like `kill NODE at 30 for 10` or `slow NODE at 30 by 2`")
-    what, node, at, factor, grace, seconds = match.groups()
-    if what not in WHAT:
-        raise RecipeError(f"{where}: nothing is called {what!r}; {did_you_mean(what, WHAT)}")
-    if (what == "slow") != (factor is not None) or (factor is not None and float(factor) <= 0):
-        raise RecipeError(f"{where}: `slow`, and nothing else, says `by` how much, a number above 0")
-    if grace is not None and what != "drain":
-        raise RecipeError(f"{where}: only `drain` says `within` how many seconds")
-    if node == LEADER and what != "kill":
-        raise RecipeError(f"{where}: the leader decides, and is no node: it can be killed, and nothing else")
-    if seconds is not None and what not in _THAT_END:
-        raise RecipeError(f"{where}: only {', '.join(_THAT_END)} last `for` some seconds")
-    try:
-        return Fault(
-            what,
-            node,
-            float(at),
-            seconds=None if seconds is None else float(seconds),
-            factor=float(factor or 1.0),
-            grace=None if grace is None else float(grace),
-        )
-    except ScheduleError as exc:
-        raise RecipeError(f"{where}: {exc}") from exc
 
 
 def inject(engine: Engine, fault: Fault, node: Node) -> None:

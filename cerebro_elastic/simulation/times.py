@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from bisect import bisect_right
@@ -12,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import takewhile
 from math import fsum
-from pathlib import Path
 from statistics import fmean, median, variance
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from cerebro_elastic.core.history.estimates import EVALUATION, KNOWN, add_fetch, fetch_seconds
 from cerebro_elastic.core.history.view import RunView
@@ -24,15 +22,13 @@ from cerebro_elastic.core.model.events import Event, NodeJoined, UnitAssigned
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
-from cerebro_elastic.errors import RecipeError, RunError
-from cerebro_elastic.scheduling.openshop.checks import LARGEST, number
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.scheduling.openshop.checks import number
 
 Pairs: TypeAlias = Mapping[tuple[str, str], Sequence[float]]
 """The seconds of units by (config, node)."""
 StayOf: TypeAlias = Callable[[str, int], int]
 """Which registration of a node's name, from 0, a revision is in."""
-OTHERS = "*"
-"""In a table: all configs or nodes that it does not name."""
 PROFILE = 0.1
 """The seconds of a profile, as a share of those of the unit that it tries."""
 
@@ -146,44 +142,6 @@ def noise(seed: int, unit: Unit, spread: float) -> float:
     """
     key = f"{seed} {unit.config} {unit.epoch} {unit.partition} {unit.phase}"
     return math.exp(random.Random(key).gauss(0.0, spread) - spread**2 / 2)
-
-
-def read_times(path: Path) -> Times:
-    """Times from a JSON file: seconds by config, or by config and node.
-
-    ``*`` stands for all others: ``{"c0000": 4, "c0001": {"node-0": 8, "node-1": 4}, "*": 6}``. Raises
-    ``RecipeError``.
-    """
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as exc:
-        raise RecipeError(f"{path} cannot be read as JSON: {exc}") from exc
-    if not isinstance(table, Mapping):
-        raise RecipeError(f"{path} is no table: write it like {{'c0000': 4, '*': 6}}")
-    configs: dict[str, float] = {}
-    pairs: dict[tuple[str, str], float] = {}
-    for config, entry in table.items():
-        for node, seconds in (entry if isinstance(entry, Mapping) else {OTHERS: entry}).items():
-            checked = _seconds(seconds, f"{path}, {config}, {node}")
-            if node == OTHERS:
-                configs[config] = checked
-            else:
-                pairs[config, node] = checked
-    usual = configs.pop(OTHERS, None) or _mean([*configs.values(), *pairs.values()], path)
-    return Times(usual=usual, configs=configs, pairs=pairs)
-
-
-def _seconds(value: Any, where: str) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 < value <= LARGEST:
-        raise RecipeError(f"{where}: {value!r} are no seconds; give a number above 0, at most {LARGEST:g}")
-    return float(value)
-
-
-def _mean(values: list[float], path: Path) -> float:
-    if not values:
-        raise RecipeError(f"{path} has no seconds: write it like {{'c0000': 4, '*': 6}}")
-    return sum(values) / len(values)
 
 
 def ends_epoch(config: Config, partitions: int) -> bool:

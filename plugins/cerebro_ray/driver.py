@@ -65,7 +65,7 @@ def run(
     epochs: int | None = None,
     checkpoints: str | None = None,
     grace: float = GRACE,
-    reuse: bool | str = False,
+    reuse: bool = False,
     verbose: bool = False,
     watcher: Watcher | None = None,
 ) -> RunResult:
@@ -90,8 +90,8 @@ def run(
         epochs: Epochs of each config, instead of the recipe's.
         checkpoints: URL of the checkpoints, instead of the recipe's.
         grace: Seconds that the nodes of a host have to leave.
-        reuse: Whether configs that earlier runs of the home have trained begin where these left them, or the
-            run to take from: of the home on the machine of the first host.
+        reuse: Whether configs that earlier runs of the home have trained begin where these left them: of the
+            home on the machine of the first host.
         verbose: Whether a host reports every epoch.
         watcher: Called with each line of output.
 
@@ -132,7 +132,7 @@ def run(
             watcher.say(f"etcd of run {run_id} is {endpoints}: cerebro status {run_id} --etcd {endpoints}")
             options = ["--etcd", endpoints, "--hosts", str(size), "--nodes", str(nodes)]
             options += ["--grace", f"{grace:g}", *_words(replaced), *(["--verbose"] if verbose else [])]
-            options += ["--reuse-from", reuse] if isinstance(reuse, str) else ["--reuse"] * reuse
+            options += ["--reuse"] * reuse
             command = HostCommand(
                 recipe=_named(recipe, folder), run=run_id, home=str(place), options=options, env=_env(store)
             )

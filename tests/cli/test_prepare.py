@@ -60,14 +60,12 @@ def test_wrong_arguments_are_reported(words: list[str], message: str, cerebro: C
 
 
 def test_a_source_is_described_without_a_destination(project: Path, cerebro: Cerebro) -> None:
-    said = cerebro("prepare", "a_users_data:load", "--describe", "--page", "page.html")
+    said = cerebro("prepare", "a_users_data:load", "--describe")
     assert said.code == 0, said
     assert "training" in said.out
-    assert "page.html" in said.out
-    assert "<h1>a_users_data:load</h1>" in (project / "page.html").read_text()
     assert cerebro("prepare", "a_users_data:load", "out", "--partitions", "2").code == 0
     before = {path: path.stat().st_mtime_ns for path in (project / "out").rglob("*")}
     said = cerebro("prepare", "out", "--describe")
     assert said.code == 0, said
-    assert "<h1>out</h1>" in (project / "dataset.html").read_text()
+    assert "training" in said.out
     assert before == {path: path.stat().st_mtime_ns for path in (project / "out").rglob("*")}

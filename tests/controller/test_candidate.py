@@ -4,7 +4,6 @@ candidate's pauses."""
 from __future__ import annotations
 
 import shutil
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -124,14 +123,6 @@ def test_it_leads_to_the_runs_end(path: Path) -> None:
     assert stage.said == []
 
 
-def test_after_the_end_there_is_nothing_to_do(path: Path) -> None:
-    stage = Stage(path)
-    stage.candidate().run()
-    before = path.read_bytes()
-    stage.candidate().run()
-    assert path.read_bytes() == before
-
-
 def test_it_follows_while_another_leads_and_takes_over_when_nobody_does(path: Path) -> None:
     stage = Stage(path)
     world = stage.world
@@ -152,27 +143,6 @@ def test_it_follows_while_another_leads_and_takes_over_when_nobody_does(path: Pa
     events = stage.verdict()
     assert [e.leader for e in events if isinstance(e, LeaderChanged)] == [None, "me"]
     assert count(events, UnitCommitted) == UNITS
-
-
-def test_of_two_one_leads_and_both_record_the_same(path: Path, tmp_path: Path) -> None:
-    stage = Stage(path)
-    world = stage.world
-    other = Journal(tmp_path / "other.jsonl")
-    follower = Candidate(world.ledger, world.policy, world.search, other, Host(), name="other")
-    led: list[threading.Thread] = []
-
-    def begin() -> None:
-        led.append(threading.Thread(target=follower.run))
-        led[0].start()
-
-    stage.at[0] = begin
-    stage.candidate(name="me").run()
-    led[0].join(30)
-    assert not led[0].is_alive()
-    mine, others = stage.verdict(), read_journal(other.path)
-    assert {e.leader for e in [*mine, *others] if isinstance(e, LeaderChanged)} <= {"me", "other", None}
-    assert others[1:] == mine[len(mine) - len(others) + 1 :]
-    assert isinstance(others[0], StateRead)
 
 
 def test_a_leader_that_lost_the_lead_is_a_candidate_again(path: Path) -> None:

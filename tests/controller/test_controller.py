@@ -7,31 +7,25 @@ import random
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import pytest
 
-from cerebro_elastic.controller.controller import Controller, Deposed
-from cerebro_elastic.core.model.configs import Status
+from cerebro_elastic.controller.controller import Deposed
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
-    ConfigEnded,
     HomesAssigned,
     RunEnded,
     UnitCommitted,
-    UnitWithdrawn,
 )
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
-from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.leader import LeaderLedger
 from cerebro_elastic.system.clock import Clock
 from support.faults import Lost, losing
 from support.memory_store import MemoryStore
+from support.walks import STEPS, walk
 from support.world import World
 
 
@@ -48,231 +42,8 @@ def settle(world: World) -> None:
         before = world.ledger.revision()
 
 
-def assigned(world: World) -> dict[str, tuple[str, int, Phase]]:
-    """By node: the config, partition and phase of its unit."""
-    units = {name: attempt.unit for name, attempt in world.ledger.state().attempts.items()}
-    return {name: (unit.config, unit.partition, unit.phase) for name, unit in units.items()}
-
-
-def work(world: World, names: str) -> None:
-    """Each node does the unit that it has, and the leader sees it."""
-    for name in names:
-        world.start(name)
-    while world.workers:
-        world.commit(0)
-    settle(world)
-
-
 def count(world: World, kind: type) -> int:
     return sum(isinstance(event, kind) for event in world.trace())
-
-
-def test_it_waits_for_the_least_number_of_nodes_before_the_first_unit_only() -> None:
-    run = world(Plan("r", partitions=4, epochs=1, min_nodes=2, max_nodes=4))
-    run.join("a")
-    settle(run)
-    assert assigned(run) == {}
-    assert run.ledger.state().homes == {}
-    run.join("b")
-    settle(run)
-    assert set(assigned(run)) == {"a", "b"}
-    work(run, "ab")
-    run.lose("b")
-    settle(run)
-    assert set(assigned(run)) == {"a"}, "once it has begun, it goes on with fewer"
-
-
-def test_nodes_beyond_the_most_stand_by_and_take_a_lost_ones_place() -> None:
-    run = world(Plan("r", partitions=4, epochs=1, max_nodes=2), configs=4)
-    for name in "abc":
-        run.join(name)
-    settle(run)
-    assert set(assigned(run)) == {"a", "b"}
-    assert set(run.ledger.state().homes.values()) == {("a",), ("b",)}
-    run.lose("a")
-    settle(run)
-    assert set(assigned(run)) == {"b", "c"}
-    assert set(run.ledger.state().homes.values()) == {("b",), ("c",)}
-
-
-def test_a_join_takes_over_few_homes_and_a_loss_moves_the_lost_ones_only() -> None:
-    run = world(Plan("r", partitions=6, epochs=2, max_nodes=3), configs=3)
-    run.join("a")
-    run.join("b")
-    settle(run)
-    first = run.ledger.state().homes
-    run.join("c")
-    settle(run)
-    second = run.ledger.state().homes
-    moved = {j for j in first if first[j] != second[j]}
-    assert len(moved) == 2
-    assert {second[j] for j in moved} == {("c",)}
-    run.lose("a")
-    settle(run)
-    third = run.ledger.state().homes
-    assert {j for j in second if second[j] != third[j]} == {j for j in second if second[j] == ("a",)}
-
-
-def test_an_idle_node_fetches_what_is_at_home_on_a_slow_one() -> None:
-    """Also after another controller has taken over, which knows what a fetch takes from the visits alone."""
-    plan = Plan("r", partitions=4, epochs=2, min_nodes=2, max_nodes=2, on_demand=True)
-    run = World(plan, 4, Auto())
-    run.elect()
-    for name, seconds in (("a", 1.0), ("b", 1.2)):
-        run.join(name, host=name)
-        run.slow(name, seconds)
-    settle(run)
-    for _ in range(4):
-        work(run, "ab")
-    run.elect()
-    run.slow("a", 20.0)
-    settle(run)
-    run.start("a")
-    begun = run.workers.copy()
-    while run.ledger.state().outcome is None and "b" in run.ledger.state().attempts:
-        run.start("b")
-        run.commit(-1)
-        settle(run)
-        run.check_fold()
-    assert begun == run.workers, "``a`` is in the same unit all the while"
-    homes, visits = run.ledger.state().homes, run.ledger.visits()
-    away = [visit for visit in visits if visit.node not in homes[visit.unit.partition]]
-    assert {visit.node for visit in away} == {"b"}
-    assert sum(bool(visit.fetch_seconds) for visit in away) == len({visit.unit.partition for visit in away})
-    assert run.check() == []
-
-
-def test_with_replicas_others_go_on_without_fetching_when_a_node_is_lost() -> None:
-    run = world(Plan("r", partitions=6, epochs=4, max_nodes=3, replicas=2), configs=6)
-    for name in "abc":
-        run.join(name, host=name)
-    settle(run)
-    homes = run.ledger.state().homes
-    assert all(len(names) == 2 for names in homes.values())
-    attempt = run.ledger.state().attempts["a"]
-    assert attempt.prefetch is not None
-    due = {attempt.unit.partition, attempt.prefetch.partition, *attempt.prefetch.replicas}
-    assert due == {j for j, names in homes.items() if "a" in names}, "it shall get what is at home on it"
-    for _ in range(4):
-        work(run, "abc")
-    nodes = run.ledger.state().nodes
-    assert all(j in nodes[name].cached for j in homes for name in homes[j]), "got behind the units"
-    before = run.ledger.state().attempts
-    run.lose("a")
-    settle(run)
-    after = run.ledger.state()
-    assert all(set(names) == {"b", "c"} for names in after.homes.values())
-    assert after.attempts == {name: before[name] for name in "bc"}, "they are not interrupted"
-    for _ in range(6):
-        work(run, "bc")
-        state = run.ledger.state()
-        assert set(state.attempts) == {"b", "c"}
-        fetched = [n for n, a in state.attempts.items() if a.unit.partition not in state.nodes[n].cached]
-        assert fetched == []
-
-
-def test_the_unit_of_a_lost_node_is_withdrawn_and_done_elsewhere() -> None:
-    run = world(Plan("r", partitions=1, epochs=1, max_nodes=2), configs=1)
-    run.join("a")
-    settle(run)
-    run.start("a")
-    run.join("b")
-    run.lose("a")
-    settle(run)
-    assert count(run, UnitWithdrawn) == 1
-    assert assigned(run) == {"b": ("c0000", 0, Phase.TRAIN)}
-    run.commit(0)
-    assert run.acknowledged == [], "the lost node's late commit is refused"
-    work(run, "b")
-    assert run.ledger.state().outcome == "finished"
-    assert run.check() == []
-
-
-def test_a_failed_unit_goes_to_another_node_and_in_the_end_fails_its_config() -> None:
-    run = world(Plan("r", partitions=1, epochs=1, max_nodes=2, tries=3), configs=1)
-    run.join("a")
-    run.join("b")
-    nodes = []
-    for _ in range(3):
-        settle(run)
-        ((name, _),) = assigned(run).items()
-        nodes.append(name)
-        run.start(name)
-        run.fail(0)
-    settle(run)
-    assert set(nodes[:2]) == {"a", "b"}
-    state = run.ledger.state()
-    assert state.configs["c0000"].status is Status.FAILED
-    assert "boom" in state.configs["c0000"].reason
-    assert [type(event) for event in run.trace()[-2:]] == [ConfigEnded, RunEnded]
-    assert run.check() == []
-
-
-def test_evaluations_follow_the_partitions_of_each_epoch_on_any_node() -> None:
-    run = world(Plan("r", partitions=2, epochs=2, evaluations=2, max_nodes=2), configs=1)
-    run.join("a")
-    run.join("b")
-    settle(run)
-    phases = []
-    while run.ledger.state().outcome is None:
-        ((name, (_, _, phase)),) = assigned(run).items()
-        phases.append(phase)
-        work(run, name)
-    train, evaluate = Phase.TRAIN, Phase.EVALUATE
-    assert phases == [train, train, evaluate, evaluate] * 2
-    assert run.check() == []
-
-
-def test_a_hint_names_what_the_node_would_take_next() -> None:
-    run = world(Plan("r", partitions=2, epochs=2, max_nodes=1), configs=2)
-    run.join("a")
-    run.slow("a", 5.0)  # nothing is queued behind units that are not short
-    settle(run)
-    hits = units = 0
-    while (attempt := run.ledger.assignment("a")) is not None:
-        hint = attempt.prefetch
-        work(run, "a")
-        following = run.ledger.assignment("a")
-        if following is not None:
-            units += 1
-            said = (hint.partition, hint.input) if hint else None
-            hits += said == (following.unit.partition, following.input)
-            busy = attempt.unit.config
-            assert hint is None or hint.input is None or hint.input != run.ledger.config(busy).head  # type: ignore[union-attr]
-    assert units == 7
-    assert hits >= 5
-
-
-def test_there_is_no_hint_without_an_idle_config() -> None:
-    run = world(Plan("r", partitions=2, epochs=1, max_nodes=1), configs=1)
-    run.join("a")
-    settle(run)
-    attempt = run.ledger.assignment("a")
-    assert attempt is not None
-    assert attempt.prefetch is None
-
-
-@pytest.mark.parametrize("moment", range(0, 24, 2))
-def test_another_controller_continues_from_any_point(moment: int) -> None:
-    """The first one gets no notice, and finds out by its fence and its watch."""
-    plan = Plan("r", partitions=2, epochs=1, max_nodes=2)
-    run = world(plan)
-    for step in range(40):
-        if step == moment:
-            run.join("a")
-            run.elect()
-        if step == 4:
-            run.join("b")
-        run.control(0)
-        run.control()
-        for name in "ab":
-            run.start(name)
-        if step % 3 == 0:
-            run.commit(0)
-    assert run.finish(["a", "b"], 100)
-    assert run.check() == []
-    assert count(run, UnitCommitted) == 4
-    assert count(run, ConfigCreated) == 2
 
 
 def test_a_deposed_controller_says_so_and_has_changed_nothing() -> None:
@@ -284,25 +55,6 @@ def test_a_deposed_controller_says_so_and_has_changed_nothing() -> None:
         first.step(0)
     assert run.ledger.revision() == before
     assert count(run, ConfigCreated) == 0
-
-
-def test_in_a_quiet_state_it_does_nothing() -> None:
-    run = world(Plan("r", partitions=1, epochs=1))
-    settle(run)
-    before = run.ledger.revision()
-    assert not run.controllers[0].step(0)
-    assert run.ledger.revision() == before
-
-
-def test_homes_stay_while_nothing_changes() -> None:
-    run = world(Plan("r", partitions=3, epochs=2, max_nodes=2))
-    run.join("a")
-    run.join("b")
-    settle(run)
-    before = count(run, HomesAssigned)
-    while run.ledger.state().outcome is None:
-        work(run, "ab")
-    assert count(run, HomesAssigned) == before
 
 
 # Lost answers: at every transaction of a run, one and two in a row.
@@ -336,12 +88,6 @@ def small_run(faults: Faults) -> World:
     return run
 
 
-def test_a_small_run_takes_ten_transactions() -> None:
-    faults = Faults(0, [])
-    small_run(faults)
-    assert faults.number == 10
-
-
 @pytest.mark.parametrize("lost", [[a] for a in Lost] + [[a, b] for a in Lost for b in Lost], ids=str)
 @pytest.mark.parametrize("first", range(1, 11))
 def test_a_lost_answer_anywhere_changes_nothing_of_the_outcome(first: int, lost: list[Lost]) -> None:
@@ -351,35 +97,6 @@ def test_a_lost_answer_anywhere_changes_nothing_of_the_outcome(first: int, lost:
     run.check_fold()
     assert count(run, UnitCommitted) == len(run.acknowledged) == 2
     assert count(run, RunEnded) == count(run, ConfigCreated) == count(run, HomesAssigned) == 1
-
-
-def some_node(rng: random.Random) -> str:
-    return rng.choice("abc")
-
-
-def some_number(rng: random.Random) -> int:
-    return rng.randrange(4)
-
-
-STEPS: list[tuple[Any, ...]] = [
-    ("control",),
-    ("control", some_number),
-    ("start", some_node),
-    ("commit", some_number),
-    ("fail", some_number),
-    ("join", some_node),
-    ("lose", some_node),
-    ("elect",),
-]
-WEIGHTS = [30, 10, 25, 20, 4, 5, 3, 2]
-
-
-def walk(run: World, rng: random.Random, steps: int) -> None:
-    """Joins, losses, failures, re-elections, late and doubled commits."""
-    run.join("a")
-    for _ in range(steps):
-        kind, *arguments = rng.choices(STEPS, WEIGHTS)[0]
-        getattr(run, kind)(*(draw(rng) for draw in arguments))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -394,7 +111,7 @@ def test_random_walks_with_lost_answers(seed: int) -> None:
         return losing(MemoryStore(clock), fault)
 
     plan = Plan("r", partitions=2, epochs=2, evaluations=seed % 2, max_nodes=2, tries=20)
-    run = world(plan, store=store)
+    run = World(plan, 2, LongestRemaining(), store=store)
     walk(run, rng, 120)
     calm = True
     assert run.finish(["a", "b"], 200)
@@ -411,17 +128,11 @@ def etcd_store(etcd: EmbeddedEtcd) -> Iterator[EtcdStore]:
 def test_a_random_walk_over_a_real_etcd(etcd_store: EtcdStore) -> None:
     rng = random.Random(7)
     plan = Plan(uuid.uuid4().hex, partitions=2, epochs=1, max_nodes=2, tries=9)
-    run = world(plan, store=lambda _clock: etcd_store, patience=0.05)
-    walk(run, rng, 60)
+    steps = {name: step for name, step in STEPS.items() if name not in ("forget", "time")}
+    run = World(plan, 2, LongestRemaining(), store=lambda _clock: etcd_store, patience=0.05)
+    walk(run, rng, 60, steps)
     assert run.finish(["a", "b"], 200)
     assert run.check() == []
     run.check_fold()
     for controller in run.controllers:
         controller.__exit__()
-
-
-def test_it_is_a_context_that_ends_its_watch() -> None:
-    run = world(Plan("r", partitions=1, epochs=1))
-    with Controller(LeaderLedger(run.ledger, 0), run.policy, run.search, name="x") as controller:
-        assert controller.state == run.ledger.state()
-    assert not controller.step(0), "the watch is closed"

@@ -17,12 +17,6 @@ from support.memory_store import MemoryStore
 from support.world import World
 
 
-def ended() -> World:
-    world = World(Plan("r", 2, 1), 2, LongestRemaining())
-    assert world.finish(["a"], 60)
-    return world
-
-
 def test_a_process_that_did_not_see_the_end_does_not_go_on_by_its_old_recipe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,6 @@ import math
 from functools import reduce
 from typing import Literal
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,35 +14,23 @@ from cerebro_elastic.core.history.derived import derive
 from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.history.view import ConfigHistory, RunView
 from cerebro_elastic.core.model.attempts import Visit
-from cerebro_elastic.core.model.best import best, loss, ranking
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import RunOpened, StateRead
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.units import CheckpointRef, Unit
+from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.page.board import Board
 from cerebro_elastic.reporting.page.run_page import RunPage
 from cerebro_elastic.reporting.progress import best_so_far
 from cerebro_elastic.reporting.results import leaderboard, results
 from cerebro_elastic.search.criterion import Criterion, ranked
+from support.builders import visit
 
 Mode = Literal["min", "max"]
 PLAN = Plan("run", partitions=1, epochs=9)
 ODD = (math.nan, math.inf, -math.inf, None)
 IDS = ("c0000", "c0001", "c9999", "c10000")
-
-
-@pytest.mark.parametrize("mode", ["min", "max"])
-@pytest.mark.parametrize("odd", ODD)
-def test_a_value_that_is_not_finite_is_the_worst(odd: float | None, mode: Mode) -> None:
-    assert loss(odd, mode) == math.inf
-    assert best(loss(value, mode) for value in (odd, 5.0)) == 1
-    assert best([loss(odd, mode)]) is None
-
-
-def test_of_equals_the_first_is_best() -> None:
-    assert ranking([2.0, 1.0, math.inf, 1.0, -0.0, 0.0]) == [4, 5, 1, 3, 0]
 
 
 def visits_of(config: str, curve: list[float | None]) -> list[Visit]:
@@ -53,8 +40,8 @@ def visits_of(config: str, curve: list[float | None]) -> list[Visit]:
         metrics = {} if value is None else {"val_nll": value}
         before = visits[-1].output if visits else None
         output = CheckpointRef(f"memory://{config}/{epoch}", f"{config} {epoch}", 1)
-        unit = Unit(config, epoch, 0)
-        visits.append(Visit(unit, 0, "n", epoch + 1, before, output, 1, 1, 1.0, 0.0, 0.0, metrics=metrics))
+        chain = {"attempt": epoch + 1, "input": before, "output": output}
+        visits.append(visit(config, epoch, metrics=metrics, **chain))
     return visits
 
 
@@ -80,7 +67,7 @@ def test_all_places_have_the_same_best_epoch_and_the_same_best_config(
     made = {
         name: reduce(lambda at, v: advance(at, v, PLAN), of, Config(name, {})) for name, of in visits.items()
     }
-    log = [visit for of in visits.values() for visit in of]
+    log = [each for of in visits.values() for each in of]
     state = derive(State(plan=PLAN, configs=dict(sorted(made.items()))), log, ())
     read = StateRead(9, state, tuple(log))
 
@@ -113,6 +100,4 @@ def test_all_places_have_the_same_best_epoch_and_the_same_best_config(
     for name, of in visits.items():
         best_one = by_id[name].best_checkpoint
         kept = ConfigHistory.of(Config(name, {}), of, PLAN).kept(objective)
-        assert kept == {
-            ref.url for ref in (*(visit.output for visit in of[-2:]), best_one) if ref is not None
-        }
+        assert kept == {ref.url for ref in (*(each.output for each in of[-2:]), best_one) if ref is not None}

@@ -4,76 +4,45 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from cerebro_elastic.core.model.attempts import (
-    Attempt,
-    Failure,
-    FailureKind,
-    Member,
-    Prefetch,
-    ProfileResult,
-    Visit,
-)
+from cerebro_elastic.core.model.attempts import Attempt, FailureKind, Member, Prefetch, ProfileResult
 from cerebro_elastic.core.model.codec import UnreadableValue, decode, encode, kind_of
 from cerebro_elastic.core.model.configs import Config, Status
-from cerebro_elastic.core.model.events import (
-    KINDS,
-    Event,
-    HomesAssigned,
-    Ordered,
-    StateRead,
-    UnitCommitted,
-    UnitTrained,
-)
+from cerebro_elastic.core.model.events import KINDS, Event, HomesAssigned, Ordered, StateRead, UnitCommitted
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Estimate, SpeedFactor, State, Streak
-from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit, Phase, Strategy, Unit
+from cerebro_elastic.core.model.units import PartialUnit, Phase, Strategy, Unit
+from support.builders import REF, config, failure, visit
 
-REF = CheckpointRef("s3://b/c", "ab", 12)
 UNIT = Unit("c0", 1, 2, Phase.EVALUATE)
 CHOICE = Strategy("deepspeed", 2, 2, {"stage": 3, "config": {"zero_optimization": {}}})
-VISIT = Visit(UNIT, 3, "n", 17, None, REF, 5, 2, 1.5, 0.25, 99.0, {"val": 0.5}, done=True)
+VISIT = visit(unit=UNIT, strategy=CHOICE, gang=("m",), hardware="A100", metrics={"val": 0.5}, done=True)
+ATTEMPT = Attempt(UNIT, "n", 4, 5, REF, CHOICE, Prefetch(1, REF), gang=(Member("m", 3),), hardware="A100")
+BEGUN = config("c0", {"lr": 0.1, "act": "relu"}, partial_unit=PartialUnit(1, 3), failures=(failure(UNIT),))
+STATE = State(
+    Plan("r", 2, 1, strategies=(Strategy(), CHOICE)),
+    {"c0": BEGUN},
+    {"n": Node("n", "h", devices=("cuda:0",), cached=(1, 2), drain=2.5)},
+    {0: ("n", "m"), 1: ("n",)},
+    {"n": ATTEMPT},
+    {"n": Streak(2, 7, FailureKind.STORAGE, "boom")},
+    timings={"c0": 1.25},
+    speed_factors={"n": SpeedFactor(2.0, 4)},
+    profiles={"c0": (Estimate(CHOICE, "A100", 1.5, 100, units=2),)},
+)
 VALUES = [
     UNIT,
-    VISIT,
-    Node("n", "h", devices=("cuda:0",), cached=(1, 2), registration=4),
-    Attempt(UNIT, "n", 4, 5, REF, prefetch=Prefetch(1, REF), token=9),
-    Attempt(UNIT, "n", 4, 5, strategy=CHOICE, gang=(Member("m", 3),), hardware="A100"),
-    replace(VISIT, strategy=CHOICE, gang=("m",), hardware="A100"),
-    Plan("r", 2, 1, strategies=(Strategy(), CHOICE)),
     ProfileResult(UNIT, CHOICE, "A100", "n", 9, refusal="out of memory"),
-    Config("c0", {"lr": 0.1, "act": "relu"}, Status.FAILED, 2, (1, 0), (0,), REF, {"m": 1.0}),
-    Config("c1", {}, failures=(Failure(UNIT, "n", 3, FailureKind.CRASH, "story"),)),
+    Config("c0", {}, Status.FAILED, 2, (1, 0), (0,), REF, {"m": 1.0}),
     HomesAssigned(7, {0: ("a", "b"), 1: ("b",)}),
     Ordered(7, (("n", "c0", 1, 2), ("m", "c1", 0, 0))),
-    UnitTrained(7, "n", 6),
-    UnitCommitted(8, VISIT),
-    StateRead(
-        9,
-        State(
-            Plan("r", 2, 1),
-            {"c0": Config("c0", {"lr": 0.1}, partial_unit=PartialUnit(1, 3), parts=1, revision=8)},
-            {"n": Node("n", "h", registration=3, drain=2.5)},
-            {0: ("n", "m"), 1: ("n",)},
-            {"n": Attempt(UNIT, "n", 3, 8, REF, skip=3, expected=1.5, token=9)},
-            {"n": Streak(2, 7, FailureKind.STORAGE, "boom")},
-            {"n": "why"},
-            {"n": 7},
-            {"c0": 1.25},
-            {"n": SpeedFactor(2.0, 4)},
-            "controller",
-            profiles={"c0": (Estimate(CHOICE, "A100", 1.5, 100, units=2),)},
-            revision=9,
-        ),
-        (VISIT,),
-    ),
+    StateRead(9, STATE, (VISIT,)),
 ]
 
 
@@ -95,14 +64,9 @@ def test_every_kind_of_event_is_known_by_name() -> None:
     ("text", "pattern"),
     [
         ("nonsense", "is not a Unit"),
-        ("[1]", "is not a Unit"),
         (json.dumps({"v": 2, "kind": "Unit"}), "format version 2"),
         (encode(REF), "expected a Unit, found .*CheckpointRef"),
         (json.dumps({"v": 1, "kind": "Unit", "config": "c"}), "damaged Unit"),
-        (
-            json.dumps({"v": 1, "kind": "Unit", "config": "c", "epoch": 0, "partition": 0, "more": 1}),
-            "damaged",
-        ),
         (encode(UNIT).replace("evaluate", "dance"), "damaged Unit"),
     ],
 )
@@ -125,11 +89,6 @@ def reads_or_refuses(text: bytes, kind: type) -> None:
         value = decode(text, kind)
         assert decode(encode(value), kind) == value or "NaN" in encode(value)
     assert isinstance(kind_of(text), str)
-
-
-@given(st.binary(max_size=60), st.sampled_from([kind for _, kind in TEXTS]))
-def test_bytes_are_read_or_refused(text: bytes, kind: type) -> None:
-    reads_or_refuses(text, kind)
 
 
 @given(st.sampled_from(TEXTS), st.data())
@@ -156,7 +115,7 @@ def test_values_that_were_damaged_are_read_or_refused(stored: tuple[bytes, type]
     reads_or_refuses(text[:at] + by + text[at + len(by) :], kind)
 
 
-@pytest.mark.parametrize("depth", [100, 900, 5000, 100_000])
+@pytest.mark.parametrize("depth", [900, 100_000])
 @pytest.mark.parametrize(
     "wrap", ["%s", '{"v":1,"kind":"Config","id":"c","hparams":{"a":%s}}', '{"v":%s}', '{"kind":%s}']
 )
@@ -165,14 +124,3 @@ def test_a_value_that_is_nested_too_deep_is_refused(depth: int, wrap: str) -> No
     with pytest.raises(UnreadableValue):
         decode(text, Config)
     assert isinstance(kind_of(text), str)
-
-
-@pytest.mark.parametrize("number", ["1e999", "9" * 5000, "true", '"3"', "1.0", "null", "[]"])
-def test_a_number_is_a_number(number: str) -> None:
-    with pytest.raises(UnreadableValue):
-        decode(f'{{"v":1,"kind":"Unit","config":"c","epoch":{number},"partition":0}}', Unit)
-
-
-def test_fields_at_their_default_take_no_space() -> None:
-    assert "failures" not in encode(Config("c", {}))
-    assert "metrics" not in encode(Config("c", {}))

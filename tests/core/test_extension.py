@@ -7,23 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.decisions.moment import used_nodes
-from cerebro_elastic.core.history.lineage import may_go_on
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.attempts import Attempt
-from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import ConfigResumed, RunEnded, RunExtended, UnitAssigned
 from cerebro_elastic.core.model.run import Extension, Plan, Spec, changed, specs_of
-from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import IllegalEvent
-from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
-from cerebro_elastic.search.procedure import Procedure, random
-from cerebro_elastic.simulation import redecide
-from support.world import FixedSearch, World
+from support.world import World
 
 POLICY = LongestRemaining()
 
@@ -33,42 +26,6 @@ def ended(configs: int = 2) -> World:
     world = World(Plan("r", 2, 1), configs, POLICY)
     assert world.finish(["a"], 60)
     return world
-
-
-def test_an_extended_run_goes_on_to_its_new_end_and_again() -> None:
-    world = ended()
-    world.extend(2, 0)
-    assert world.finish(["a", "b"], 60)
-    assert {config.epoch for config in world.ledger.state().configs.values()} == {3}
-    world.extend(1, 1)  # without c0001
-    assert world.finish(["a"], 60)
-    assert world.check() == []
-    world.check_fold()
-    state = world.ledger.state()
-    assert {c.id: (c.epoch, c.status) for c in state.configs.values()} == {
-        "c0000": (4, Status.FINISHED),
-        "c0001": (3, Status.FINISHED),
-    }
-    resumed = [event for event in world.events if isinstance(event, ConfigResumed)]
-    assert [(event.config, event.extension) for event in resumed] == [
-        ("c0000", 1),
-        ("c0001", 1),
-        ("c0000", 2),
-    ]
-    again = redecide(world.events, POLICY, world.search)
-    assert again.explanation is None
-    assert again.matched == again.total
-
-
-def test_a_leader_that_dies_in_the_middle_leaves_the_rest_to_the_next() -> None:
-    world = ended(3)
-    world.extend(1, 0)
-    world.elect()
-    while sum(c.status is Status.LIVE for c in world.ledger.state().configs.values()) < 1:
-        world.control()
-    assert world.finish(["a"], 60)
-    assert world.check() == []
-    assert {config.epoch for config in world.ledger.state().configs.values()} == {2}
 
 
 def test_a_node_with_the_plan_from_before_the_extension_gets_no_unit() -> None:
@@ -102,20 +59,7 @@ def test_a_config_that_should_continue_and_does_not_breaks_completeness() -> Non
     assert "has completed 1 epochs of 2" in found[0].story
 
 
-def test_the_search_waits_until_all_that_go_on_do() -> None:
-    world = ended()
-    world.extend(1, 0)
-    actions = decide(world.ledger.state(), POLICY, FixedSearch([{"lr": 1.0}] * 3))
-    assert [type(action) for action in actions if not isinstance(action, ConfigResumed)] == []
-    assert [a.config for a in actions if isinstance(a, ConfigResumed)] == ["c0000", "c0001"]
-
-
-def of(world: World) -> tuple[State, Extension]:
-    """The state at the end, and an extension that is possible there."""
-    return world.ledger.state(), Extension(1, 2, {"c0000": 1}, (), ("c0001",), 1)
-
-
-IMPOSSIBLE = {
+IMPOSSIBLE: dict[str, dict[str, object]] = {
     "fewer epochs": {"epochs": 0},
     "the second without a first": {"number": 2},
     "from another epoch": {"configs": {"c0000": 0}},
@@ -125,16 +69,12 @@ IMPOSSIBLE = {
 }
 
 
-@pytest.mark.parametrize("why", IMPOSSIBLE)
-def test_an_impossible_event_raises(why: str) -> None:
-    state, extension = of(ended())
-    fold(state, RunExtended(state.revision + 1, extension))
-    with pytest.raises(IllegalEvent):
-        fold(state, RunExtended(state.revision + 1, replace(extension, **IMPOSSIBLE[why])))
-
-
-def test_a_run_that_goes_on_is_not_extended_and_nobody_goes_on_twice() -> None:
-    state, extension = of(ended())
+def test_only_an_ended_run_is_extended_by_what_is_possible_and_each_config_resumes_once() -> None:
+    state = ended().ledger.state()
+    extension = Extension(1, 2, {"c0000": 1}, (), ("c0001",), 1)
+    for fields in IMPOSSIBLE.values():
+        with pytest.raises(IllegalEvent):
+            fold(state, RunExtended(state.revision + 1, replace(extension, **fields)))  # type: ignore[arg-type]
     after = fold(state, RunExtended(state.revision + 1, extension))
     with pytest.raises(IllegalEvent, match="has not ended"):
         fold(after, RunExtended(state.revision + 2, replace(extension, number=2)))
@@ -142,7 +82,6 @@ def test_a_run_that_goes_on_is_not_extended_and_nobody_goes_on_twice() -> None:
     for config in ("c0000", "c0001"):
         with pytest.raises(IllegalEvent, match="does not resume"):
             fold(on, ConfigResumed(state.revision + 3, config, "", extension=1))
-    assert on.asked == state.asked, "only requests to a live run keep it from ending"
 
 
 def spec(epochs: int, *extensions: Extension) -> Spec:
@@ -178,33 +117,3 @@ def test_a_visit_is_repeated_with_the_epochs_that_its_config_had() -> None:
     )
     assert extended.epochs_of("c3", 0) == 6
     assert spec(2).epochs_of("c0", 1) == 2
-
-
-def test_more_configs_are_those_of_a_run_that_began_with_that_number() -> None:
-    def search(num: int) -> Procedure:
-        task = {"kind": "torch", "model_fn": "torch.nn:Linear", "loss": "cross_entropy", "optimizer": "SGD"}
-        of_search = {"method": "random", "num": num, "space": {"lr": {"uniform": [0.0, 1.0]}}}
-        return random(load_recipe({"task": task, "data": {"source": "a:b"}, "search": of_search, "seed": 5}))
-
-    world = World(Plan("r", 2, 1), 2, POLICY)
-    world.search = search(2)
-    assert world.finish(["a"], 60)
-    world.extend(1, 0)
-    world.search = search(4)
-    assert world.finish(["a"], 60)
-    longer = World(Plan("r", 2, 2), 4, POLICY)
-    longer.search = search(4)
-    assert longer.finish(["a"], 60)
-    ours, theirs = world.ledger.state().configs, longer.ledger.state().configs
-    assert {c.id: (c.hparams, c.epoch) for c in ours.values()} == {
-        c.id: (c.hparams, c.epoch) for c in theirs.values()
-    }
-    assert redecide(world.trace(), POLICY, search(4), former=[search(2)]).explanation is None
-    assert redecide(world.trace(), POLICY, search(4)).explanation is not None
-
-
-def test_an_extension_does_not_resume_what_a_person_has_resumed_and_is_done() -> None:
-    extension = Extension(1, 5, {"c0000": 2})
-    stopped = Config("c0000", {}, Status.STOPPED, epoch=2)
-    assert may_go_on(stopped, extension)
-    assert not may_go_on(replace(stopped, status=Status.FINISHED, epoch=5), extension)

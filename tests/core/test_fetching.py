@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -18,26 +19,24 @@ from cerebro_elastic.core.history.derived import (
     cached_partitions,
 )
 from cerebro_elastic.core.history.estimates import MEMORY, add_fetch, fetch_seconds
-from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Visit
-from cerebro_elastic.core.model.codec import decode, encode
-from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.events import Event, HomesAssigned, UnitAssigned
 from cerebro_elastic.core.model.interfaces import Policy, SchedulingContext
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import SpeedFactor, State, Usage
-from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit, Phase, Strategy, Unit
+from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.scheduling.look_ahead import Auto, Target
+from support.builders import config, failure, nodes, visit
 from support.world import FixedSearch
 
-REF = CheckpointRef("u", "d", 1)
 PLAN = Plan("r", partitions=2, epochs=1, max_nodes=2, on_demand=True)
 NAMES = ("c0", "c1", "c2", "c3")
 STATE = State(
     plan=PLAN,
-    configs={name: Config(name, {}, head=REF, revision=9, visited=(1,)) for name in NAMES},
-    nodes={name: Node(name, name, registration=at + 1) for at, name in enumerate("ab")},
+    configs={name: config(name, visited=(1,)) for name in NAMES},
+    nodes={name: replace(node, host=name) for name, node in nodes("ab").items()},
     homes={0: ("a",), 1: ("b",)},
     timings=dict.fromkeys(NAMES, 10.0),
     speed_factors={"a": SpeedFactor(1.0, 5, 20), "b": SpeedFactor(1.0, 5, 20)},
@@ -59,11 +58,7 @@ def given(state: State, policy: Policy | None = None) -> list[Attempt]:
 
 def failed(state: State, *names: str) -> State:
     """Failures on ``b``, one for each unit."""
-    configs = {
-        name: replace(state.configs[name], failures=(Failure(unit, "b", 5, FailureKind.CRASH, "boom"),))
-        for name in names
-        for unit in [Unit(name, 0, 0)]
-    }
+    configs = {name: replace(state.configs[name], failures=(failure(Unit(name, 0, 0)),)) for name in names}
     return replace(state, configs={**state.configs, **configs})
 
 
@@ -73,17 +68,6 @@ def test_an_idle_node_fetches_if_waiting_costs_more(policy: Policy) -> None:
     assert (attempt.node, attempt.unit.partition, attempt.expected) == ("b", 0, 15.0)
     assert attempt.unit.config != "c0", "that is in a unit"
     assert given(replace(STATE, fetches=(25.0,)), policy) == [], "``a`` would be done sooner"
-
-
-def test_fetching_needs_the_plans_permission_and_a_measurement() -> None:
-    assert given(replace(STATE, plan=replace(PLAN, on_demand=False))) == []
-    assert given(replace(STATE, fetches=())) == []
-
-
-def test_a_policy_that_does_not_look_ahead_keeps_to_the_homes() -> None:
-    assert given(STATE, LongestRemaining()) == []
-    caching = {**STATE.nodes, "b": replace(STATE.nodes["b"], cached=(0,))}
-    assert given(replace(STATE, nodes=caching), LongestRemaining()) == []
 
 
 @pytest.mark.parametrize("fetches", [(), (25.0,)])
@@ -123,15 +107,6 @@ def test_an_idle_node_fetches_only_for_units_that_it_has_not_failed() -> None:
     assert may_fetch(failed(STATE, "c1", "c2")) == [{("b", "c3")}]
 
 
-def test_a_node_fetches_only_for_units_that_may_come_next() -> None:
-    """What has begun on ``b`` goes on there, on its own partition."""
-    partial_unit = {
-        name: replace(STATE.configs[name], visited=(), partial_unit=PartialUnit(1, 2))
-        for name in ("c1", "c2")
-    }
-    assert may_fetch(replace(STATE, configs={**STATE.configs, **partial_unit})) == [{("b", "c3")}, None]
-
-
 GANG = Strategy("ddp", ranks=2, nodes=2)
 
 
@@ -140,13 +115,13 @@ def test_gangs_and_profiles_fetch_nothing(strategies: tuple[Strategy, ...]) -> N
     assert may_fetch(replace(STATE, plan=replace(PLAN, strategies=strategies))) == [set()]
 
 
-def visit(seconds: float, **more: object) -> Visit:
-    made = Visit(Unit("c1", 0, 0), 0, "b", 20, None, REF, 1, 1, 10.0, 0.5, 0.0, fetch_seconds=seconds)
-    return replace(made, **more)  # type: ignore[arg-type]
+def fetched(seconds: float, config: str = "c1", **fields: Any) -> Visit:
+    """A visit on ``b`` that waited for its partition."""
+    return visit(config, fetch_seconds=seconds, **{"node": "b", "attempt": 20, **fields})
 
 
 def test_no_home_moves_because_of_a_fetch() -> None:
-    after = replace(STATE, nodes=add_cached(STATE.nodes, visit(5.0)))
+    after = replace(STATE, nodes=add_cached(STATE.nodes, fetched(5.0)))
     assert after.nodes["b"].cached == (0,)
     assert not any(isinstance(action, HomesAssigned) for action in decided(after))
     (attempt,) = given(after)
@@ -155,27 +130,28 @@ def test_no_home_moves_because_of_a_fetch() -> None:
 
 def test_batches_are_at_hand_for_all_nodes_of_a_host_and_the_last_epochs_count() -> None:
     nodes = [*STATE.nodes.values(), Node("z", "b", registration=9)]
-    assert add_batches({}, visit(0.0), PLAN) == {}
+    assert add_batches({}, fetched(0.0), PLAN) == {}
     plan = replace(PLAN, prefers_made=True)
     visits = [
-        visit(0.0, unit=Unit("c0", epoch, partition)) for epoch, partition in ((0, 1), (1, 0), (1, 1), (2, 0))
+        fetched(0.0, "c0", epoch=epoch, partition=partition)
+        for epoch, partition in ((0, 1), (1, 0), (1, 1), (2, 0))
     ]
-    held: Batches = reduce(lambda held, visit: add_batches(held, visit, plan), visits, {})
+    held: Batches = reduce(lambda held, each: add_batches(held, each, plan), visits, {})
     at_hand = batches_at_hand(nodes, held)
     assert at_hand == {"a": set(), "b": {(1, 0), (1, 1), (2, 0)}, "z": {(1, 0), (1, 1), (2, 0)}}
-    assert add_batches(held, visit(0.0, unit=Unit("c1", 2, 0, Phase.EVALUATE)), plan) is held
+    assert add_batches(held, fetched(0.0, epoch=2, phase=Phase.EVALUATE), plan) is held
 
 
 def test_a_partition_that_a_cache_has_dropped_is_fetched_again() -> None:
     """The last that a node of the host has said counts, in the order of the attempts."""
     sibling = Node("z", "b", registration=9, cached=(0, 2), cached_as_of=15)
     nodes = {**STATE.nodes, "z": sibling}
-    later = reduce(add_cached, [visit(5.0, cached=(0, 1)), visit(5.0, attempt=18, cached=())], nodes)
+    later = reduce(add_cached, [fetched(5.0, cached=(0, 1)), fetched(5.0, attempt=18, cached=())], nodes)
     assert (later["b"].cached, later["b"].cached_as_of) == ((0, 1), 20)
     assert cached_partitions(later.values())["z"] == {0, 1}
-    dropped = add_cached(later, visit(5.0, node="z", attempt=30, cached=(2,)))
+    dropped = add_cached(later, fetched(5.0, node="z", attempt=30, cached=(2,)))
     assert cached_partitions(dropped.values())["b"] == {2}
-    again = add_cached(dropped, visit(5.0, attempt=40))
+    again = add_cached(dropped, fetched(5.0, attempt=40))
     assert again["b"].cached == (0, 1), "without a report it is as before"
     left = {name: node for name, node in dropped.items() if name != "z"}
     assert cached_partitions(left.values())["b"] == {0, 1}
@@ -184,15 +160,8 @@ def test_a_partition_that_a_cache_has_dropped_is_fetched_again() -> None:
 def test_the_seconds_of_a_fetch() -> None:
     """A wait is shorter where the fetch had begun before, and one may be very long."""
     assert fetch_seconds(()) == inf
-    visits = [visit(20.0), visit(8.0), visit(0.0), visit(3.0, unit=Unit("c", 0, 0, Phase.EVALUATE))]
+    visits = [fetched(20.0), fetched(8.0), fetched(0.0), fetched(3.0, phase=Phase.EVALUATE)]
     fetches = reduce(add_fetch, visits, STATE.fetches[:0])
     assert (fetches, fetch_seconds(fetches)) == ((20.0, 8.0), 20.0)
-    many = reduce(add_fetch, [*[visit(20.0), visit(8.0)] * 9, visit(900.0)], fetches)
+    many = reduce(add_fetch, [*[fetched(20.0), fetched(8.0)] * 9, fetched(900.0)], fetches)
     assert (len(many), fetch_seconds(many)) == (MEMORY, 20.0)
-
-
-def test_an_older_visit_reads_as_one_without_a_fetch() -> None:
-    text = encode(visit(0.0))
-    assert "fetch" not in text
-    assert decode(text, Visit).fetch_seconds == 0.0
-    assert decode(encode(visit(2.5)), Visit).freed == 13.0

@@ -51,13 +51,6 @@ def test_of_two_kinds_of_nodes_those_give_more_that_have_time() -> None:
     assert all(chosen == {GPU: 2, CPU: 1} for chosen in found.values())
 
 
-def test_gang_sizes_without_a_choice() -> None:
-    assert gang_sizes({}, {CPU: 2}) == {}
-    assert gang_sizes({"c0": {}}, {CPU: 2}) == {"c0": {}}, "it can be trained nowhere"
-    assert gang_sizes({"c0": {CPU: {2: 5.0}}}, {CPU: 2}) == {"c0": {CPU: 2}}
-    assert gang_sizes({"c0": {CPU: {1: 0.0, 2: 0.0}}}, {CPU: 2}) == {"c0": {CPU: 1}}, "all is done"
-
-
 @given(
     lengths=st.lists(st.floats(1.0, 100.0), min_size=1, max_size=12),
     nodes=st.integers(2, 8),

@@ -7,18 +7,16 @@ from dataclasses import replace
 
 from cerebro_elastic.core.decisions.assignment import assignments
 from cerebro_elastic.core.decisions.moment import Moment
-from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Member
-from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.attempts import Attempt, Failure, Member
 from cerebro_elastic.core.model.events import UnitAssigned
 from cerebro_elastic.core.model.interfaces import SchedulingContext
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Estimate, State
-from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
-from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from cerebro_elastic.core.model.units import Strategy, Unit
+from support.builders import config, failure
 
 SINGLE, GANG = Strategy(), Strategy("ddp", 2, 2)
-REF = CheckpointRef("u", "d", 1)
 
 
 class InOrder:
@@ -29,11 +27,11 @@ class InOrder:
 
     def choose(self, instance: SchedulingContext) -> list[tuple[str, Unit]]:
         chosen: dict[str, tuple[str, Unit]] = {}
-        for config in self.order:
+        for wanted in self.order:
             for node, units in instance.eligible.items():
-                mine = [unit for unit in units if unit.config == config]
-                if mine and config not in chosen and node not in dict(chosen.values()):
-                    chosen[config] = (node, mine[0])
+                mine = [unit for unit in units if unit.config == wanted]
+                if mine and wanted not in chosen and node not in dict(chosen.values()):
+                    chosen[wanted] = (node, mine[0])
         return list(chosen.values())
 
 
@@ -78,8 +76,7 @@ def moment(
     return State(
         plan=Plan("r", len(homes), 2, max_nodes=8, strategies=strategies),
         configs={
-            name: Config(name, {}, head=REF, revision=revision, failures=failures)
-            for name, revision in revisions.items()
+            name: config(name, revision=revision, failures=failures) for name, revision in revisions.items()
         },
         nodes=there,
         homes={j: (home,) for j, home in enumerate(homes)},
@@ -112,14 +109,8 @@ def test_a_gang_has_nodes_of_one_kind() -> None:
     assert assigned(lonely) == {"C": ("b", "c")}, "the home cannot, so others do"
 
 
-def test_nodes_that_cannot_form_a_gang_have_no_load() -> None:
-    state = moment(nodes(a="cpu:h", b="A100:h"))
-    assert state.plan is not None
-    assert list(assignments(Moment(state, state.plan), LongestRemaining())) == []
-
-
 def test_a_node_that_failed_the_unit_is_left_out_of_its_next_attempt_if_possible() -> None:
-    failures = (Failure(Unit("C", 0, 0), "b", 7, FailureKind.CRASH, "boom", GANG),)
+    failures = (failure(Unit("C", 0, 0), strategy=GANG),)
     assert assigned(moment(nodes(a="h", b="h", c="g"), failures=failures)) == {"C": ("a", "c")}
     assert assigned(moment(nodes(a="h", b="h"), failures=failures)) == {"C": ("a", "b")}
 
@@ -130,12 +121,6 @@ def test_of_two_gangs_that_need_a_node_the_policys_first_gets_it() -> None:
     assert assigned(three, "DC") == {"D": ("a", "b")}
     four = moment(nodes(a="h", b="h", c="h", d="h"), configs={"C": 8, "D": 9}, homes="ac")
     assert assigned(four, "DC") == {"D": ("a", "b"), "C": ("c", "d")}
-
-
-def test_nodes_that_a_gang_does_not_need_go_to_others() -> None:
-    mixed = moment(nodes(a="h", b="h", c="h"), (SINGLE, GANG), {"C": 9, "d": 8}, homes="abc")
-    assert assigned(mixed, "Cd") == {"C": ("a", "b"), "d": ("c",)}
-    assert assigned(mixed, "dC") == {"d": ("a",), "C": ("b", "c")}
 
 
 def test_nodes_are_reserved_for_a_gang_after_as_many_other_units_as_nodes() -> None:
@@ -150,18 +135,6 @@ def test_nodes_are_reserved_for_a_gang_after_as_many_other_units_as_nodes() -> N
     assert assigned(after, "deC") == {"d": ("a",), "e": ("b",)}, "now it waits behind them"
     few = moment(there, both, {"C": 10, "d": 11}, "ab")
     assert assigned(few, "dC") == {"C": ("a", "b")}, "there is no other"
-
-
-def test_among_gangs_of_one_size_the_policy_decides() -> None:
-    three = moment(nodes(a="h", b="h", c="h"), configs={"C": 8, "D": 12, "E": 13}, homes="ab")
-    assert assigned(three, "EDC") == {"E": ("a", "b")}
-
-
-def test_only_what_the_gang_needs_is_held() -> None:
-    failures = (Failure(Unit("d", 0, 0), "a", 7, FailureKind.CRASH, "boom"),)
-    three, waits = nodes(a="h", b="h", c="g"), {"C": 10, "d": 11, "e": 8}
-    lacks_one = moment(three, (SINGLE, GANG), waits, "a", [attempt("e", 12, "a")], failures)
-    assert assigned(lacks_one, "dC") == {"d": ("c",)}, "b is held"
 
 
 def test_the_longest_waiting_gang_comes_first() -> None:

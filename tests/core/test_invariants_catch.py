@@ -18,17 +18,17 @@ from cerebro_elastic.core.history import costs, lineage, run_events, unit_events
 from cerebro_elastic.core.history.keys import Keys
 from cerebro_elastic.core.history.rows import Writer
 from cerebro_elastic.core.invariants import Violation
-from cerebro_elastic.core.model.attempts import FailureKind, Visit
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Config, Parent
 from cerebro_elastic.core.model.events import Event, UnitWithdrawn
-from cerebro_elastic.core.model.interfaces import SchedulingContext
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.units import CheckpointRef, Phase, Strategy, Unit
+from cerebro_elastic.core.model.units import CheckpointRef, Phase, Strategy
 from cerebro_elastic.store.ledger import operators, record, transactions, worker
 from cerebro_elastic.store.ledger.record import Record
 from support import hashing, world
 from support.hashing import Worker
+from support.walks import STEPS, FirstFit, Steps, walk
 from support.world import RestlessSearch, World
 
 Patch = pytest.MonkeyPatch
@@ -36,68 +36,32 @@ PLAN = Plan("r", 2, 2, min_nodes=1, max_nodes=2, tries=2)
 GANG = Strategy("ddp", 2, 2)
 
 
-class FirstFit:
-    """No config twice, unless ``greedy``."""
-
-    def __init__(self, greedy: bool = False) -> None:
-        self.greedy = greedy
-
-    def choose(self, instance: SchedulingContext) -> list[tuple[str, Unit]]:
-        taken: set[str] = set()
-        chosen = []
-        for node, units in instance.eligible.items():
-            unit = next((u for u in units if self.greedy or u.config not in taken), None)
-            if unit is not None:
-                taken.add(unit.config)
-                chosen.append((node, unit))
-        return chosen
-
-
-Steps = dict[str, tuple[int, Callable[[World, random.Random, str], object]]]
-STEPS: Steps = {
-    "control": (35, lambda world, _rng, _name: [world.control() for _ in range(4)]),
-    "start": (24, lambda world, _rng, name: world.start(name)),
-    "commit": (18, lambda world, rng, _: world.commit(rng.randrange(4), keep=rng.random() < 0.3)),
-    "split": (8, lambda world, rng, _: world.split(rng.randrange(4), 1)),
-    "fail": (6, lambda world, rng, _: world.fail(rng.randrange(4), rng.choice(list(FailureKind)))),
-    "lose": (3, lambda world, _rng, name: world.lose(name)),
-    "join": (5, lambda world, _rng, name: world.join(name)),
-    "drain": (4, lambda world, _rng, name: world.drain(name)),
-    "elect": (2, lambda world, _rng, _name: world.elect()),
-    "forget": (1, lambda world, rng, _: world.forget(rng.randrange(4))),
-    "time": (2, lambda world, _rng, _name: world.pass_time(60.0)),
-}
 SAVING: Steps = {**STEPS, "trained": (12, lambda world, rng, _: world.trained(rng.randrange(4)))}
 TRYING: Steps = {**STEPS, "refuse": (6, lambda world, rng, _: world.refuse(rng.randrange(4)))}
 
 
-def walk(world: World, rng: random.Random, steps: int, among: Steps = STEPS) -> list[Violation]:
-    """A random walk over all faults; what it breaks."""
-    world.elect()
-    world.join("a")
-    world.join("b")
-    weights = [weight for weight, _ in among.values()]
-    for step in rng.choices(list(among), weights, k=steps):
-        among[step][1](world, rng, rng.choice("ab"))
+def broken(world: World, rng: random.Random, steps: int, among: Steps = STEPS) -> list[Violation]:
+    """What a random walk over all faults breaks."""
+    walk(world, rng, steps, among)
     return world.check()
 
 
 def walks(policy: FirstFit) -> Iterator[list[Violation]]:
     for seed in range(300):
-        yield walk(World(PLAN, 2, policy), random.Random(seed), 80)
+        yield broken(World(PLAN, 2, policy), random.Random(seed), 80)
 
 
 def searching_walks(policy: FirstFit) -> Iterator[list[Violation]]:
     """Configs stop, go on and have children, by the search and by hand."""
     for seed in range(60):
         world, rng = World(PLAN, 2, policy, search=RestlessSearch), random.Random(seed)
-        yield [*walk(world, rng, 40), *ask(world, rng), *walk(world, rng, 20)]
+        yield [*broken(world, rng, 40), *ask(world, rng), *broken(world, rng, 20)]
 
 
 def saving_walks(policy: FirstFit) -> Iterator[list[Violation]]:
     """Units are saved behind the next ones."""
     for seed in range(60):
-        yield walk(World(PLAN, 3, policy, forgets=True), random.Random(seed), 80, SAVING)
+        yield broken(World(PLAN, 3, policy, forgets=True), random.Random(seed), 80, SAVING)
 
 
 def choosing_walks(policy: FirstFit) -> Iterator[list[Violation]]:
@@ -105,7 +69,7 @@ def choosing_walks(policy: FirstFit) -> Iterator[list[Violation]]:
     for seed in range(60):
         strategies = (GANG,) if seed % 2 else (Strategy(), Strategy("ddp", 2), GANG)
         world = World(replace(PLAN, strategies=strategies), 2, policy)
-        yield walk(world, random.Random(seed), 80, TRYING)
+        yield broken(world, random.Random(seed), 80, TRYING)
 
 
 def ask(world: World, rng: random.Random) -> list[Violation]:

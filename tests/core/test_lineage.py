@@ -8,15 +8,16 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.core.history.derived import derive
-from cerebro_elastic.core.history.lineage import born, fresh_names, history, in_order
+from cerebro_elastic.core.history.lineage import born, history
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import BY_HAND, Config, Parent, Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, ConfigResumed, Event
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Point, State
-from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit, Phase, Unit
+from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit, Phase
 from cerebro_elastic.errors import IllegalEvent
+from support.builders import visit
 from support.histories import child
 
 PLAN = Plan("r", partitions=2, epochs=2)
@@ -49,19 +50,6 @@ def test_the_child_of_an_untrained_child_shares_the_owners_checkpoint() -> None:
     assert grandchild.parent == Parent("c0001", ONE, 1, "c0000", (1,), hparams={"lr": 1.0})
     grown = replace(young, head=TWO)
     assert child(grown, "c0002", {}, {}).parent == Parent("c0001", TWO, 1, "c0001", (1,))
-
-
-def test_a_stopped_config_continues_where_it_was() -> None:
-    before = state(stopped())
-    resumed = fold(before, ConfigResumed(10, "c0000", "promoted")).configs["c0000"]
-    assert resumed == replace(GROWN, reason="promoted", revision=10)
-    asked = fold(before, ConfigResumed(10, "c0000", "please", by_hand=True))
-    assert (asked.asked, asked.configs["c0000"].by_hand) == (10, True)
-
-
-def test_a_person_stops_for_good_a_config_that_the_search_has_stopped() -> None:
-    after = fold(state(stopped()), ConfigEnded(10, "c0000", Status.STOPPED, "enough", by_hand=True))
-    assert after.configs["c0000"] == stopped("enough", by_hand=True, revision=10)
 
 
 YOUNG = child(GROWN, "c0001", {}, {})
@@ -100,28 +88,23 @@ def test_a_checkpoint_from_outside_needs_no_parent_here() -> None:
         fold(state(), ConfigCreated(10, config))
 
 
-def test_names_give_the_order_and_are_never_reused() -> None:
-    names = ["c10000", "c0002", "c0009"]
-    assert [c.id for c in in_order(Config(n, {}) for n in names)] == ["c0002", "c0009", "c10000"]
-    assert next(fresh_names(names)) == "c10001"
-    assert next(fresh_names([])) == "c0000"
-
-
-def visit(config: str, epoch: int, partition: int, k: int, to: str, whole: bool = True) -> Visit:
-    unit, output = Unit(config, epoch, partition), CheckpointRef(to, to, 1)
-    return Visit(unit, k, "n", 1, None, output, 1, 1, 1.0, 0.0, 0.0, {"loss": 1.0}, whole=whole)
+def step(config: str, epoch: int, partition: int, k: int, to: str, whole: bool = True) -> Visit:
+    output = CheckpointRef(to, to, 1)
+    return visit(
+        config, epoch, partition, index_in_epoch=k, output=output, metrics={"loss": 1.0}, whole=whole
+    )
 
 
 def test_the_visits_that_led_to_a_config_are_its_ancestors_first() -> None:
     eldest = Config("c0000", {}, epoch=1, head=CheckpointRef("b", "b", 1))
     second = child(eldest, "c0001", {"lr": 2.0}, {})
     visits = {
-        "c0000": [visit("c0000", 0, 1, 0, "a"), visit("c0000", 0, 0, 1, "b"), visit("c0000", 1, 1, 0, "x")],
-        "c0001": [visit("c0001", 1, 0, 0, "d")],
+        "c0000": [step("c0000", 0, 1, 0, "a"), step("c0000", 0, 0, 1, "b"), step("c0000", 1, 1, 0, "x")],
+        "c0001": [step("c0001", 1, 0, 0, "d")],
     }
     third = child(replace(second, visited=(0,), head=CheckpointRef("d", "d", 1)), "c0002", {}, BY_HAND)
     configs = {config.id: config for config in (eldest, second, third)}
-    steps = history("c0002", configs, {**visits, "c0002": [visit("c0002", 1, 1, 1, "e")]}, PLAN)
+    steps = history("c0002", configs, {**visits, "c0002": [step("c0002", 1, 1, 1, "e")]}, PLAN)
     assert [v.output.url for _, v in steps] == ["a", "b", "d", "e"]
     assert [(at.id, at.epoch, at.visited) for at, _ in steps] == [
         ("c0000", 0, ()),
@@ -133,14 +116,14 @@ def test_the_visits_that_led_to_a_config_are_its_ancestors_first() -> None:
 
 def test_curves_have_points_for_units_and_epochs() -> None:
     plan = replace(PLAN, evaluations=1)
-    evaluation = visit("c0000", 0, 0, 2, "b")
+    evaluation = step("c0000", 0, 0, 2, "b")
     evaluation = replace(
         evaluation, unit=replace(evaluation.unit, phase=Phase.EVALUATE), metrics={"val": 5.0}, started=100.0
     )
     log = [
-        visit("c0000", 0, 1, 0, "a", whole=False),
-        visit("c0000", 0, 1, 1, "a"),
-        visit("c0000", 0, 0, 2, "b"),
+        step("c0000", 0, 1, 0, "a", whole=False),
+        step("c0000", 0, 1, 1, "a"),
+        step("c0000", 0, 0, 2, "b"),
     ]
     state = derive(State(plan, {"c0000": Config("c0000", {})}), [*log, evaluation], [])
     curves, usage = state.curves, state.usage

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,14 +16,15 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.state import Estimate, State, Streak
+from cerebro_elastic.core.model.state import State, Streak
 from cerebro_elastic.core.model.units import CheckpointRef, Measurement, PartialUnit, Phase, Strategy, Unit
 from cerebro_elastic.errors import IllegalEvent
+from support import builders
+from support.builders import REF
 from support.histories import folded
 
 PLAN = Plan("r", partitions=2, epochs=2)
 UNIT = Unit("c0", 0, 1)
-REF = CheckpointRef("u", "d", 1)
 HISTORY: list[Event] = [
     ev.RunOpened(2, PLAN),
     ev.NodeJoined(3, Node("a", "h", registration=3)),
@@ -34,36 +36,15 @@ HISTORY: list[Event] = [
 ]
 
 
-def visit(unit: Unit = UNIT, node: str = "b", attempt: int = 8, source: CheckpointRef | None = None) -> Visit:
-    return Visit(unit, 0, node, attempt, source, REF, 1, 1, 2.0, 0.5, 0.0, {"m": 1.0})
+def visit(unit: Unit = UNIT, **fields: Any) -> Visit:
+    return builders.visit(unit=unit, metrics={"m": 1.0}, **{"node": "b", "attempt": 8, **fields})
 
 
-def test_a_commit_advances_the_config_and_frees_the_node() -> None:
-    after = folded([*HISTORY, ev.UnitCommitted(9, visit())])
-    config = after.configs["c0"]
-    assert (config.visited, config.head, config.revision) == ((1,), REF, 9)
-    assert after.attempts == {}
-    assert after.speed_factors["b"].units == 1
+PART = visit(batches=5, whole=False)
 
 
-def test_a_lost_node_keeps_its_attempt_until_it_is_withdrawn() -> None:
-    lost = folded([*HISTORY, ev.NodeLeft(9, "b")])
-    assert lost.attempts["b"].token == 8
-    assert not lost.may_report(lost.attempts["b"])
-    assert fold(lost, ev.UnitWithdrawn(10, "b", 8)).attempts == {}
-
-
-def test_a_failure_is_remembered_and_does_not_advance() -> None:
-    failure = Failure(UNIT, "b", 8, FailureKind.EXCEPTION, "boom")
-    config = folded([*HISTORY, ev.UnitFailed(9, failure)]).configs["c0"]
-    assert (config.failures, config.visited, config.revision) == ((failure,), (), 9)
-
-
-PART = replace(visit(), batches=5, whole=False)
-
-
-def failed(token: int = 8, kind: FailureKind = FailureKind.CRASH) -> Failure:
-    return Failure(UNIT, "b", token, kind, "boom")
+def failed(token: int = 8, **fields: Any) -> Failure:
+    return builders.failure(UNIT, attempt=token, **fields)
 
 
 def test_a_unit_left_before_its_end_is_the_configs_only_next_one() -> None:
@@ -77,36 +58,13 @@ def test_a_unit_left_before_its_end_is_the_configs_only_next_one() -> None:
     assert next_units(config, PLAN) == (UNIT,)
     assert position(config) == 1
     assert units_left(config, PLAN) == 4
-    rest = replace(visit(), index_in_epoch=1, skip=5, batches=2)
+    rest = visit(index_in_epoch=1, skip=5, batches=2)
     config = advance(config, rest, PLAN)
     assert (config.partial_unit, config.visited, config.parts) == (None, (1,), 1)
     assert position(config) == 2
     assert units_left(config, PLAN) == 3
-    config = advance(config, replace(visit(Unit("c0", 0, 0)), index_in_epoch=2), PLAN)
+    config = advance(config, visit(Unit("c0", 0, 0), index_in_epoch=2), PLAN)
     assert (config.epoch, config.parts, position(config)) == (1, 0, 0)
-
-
-def test_the_rest_of_a_unit_is_assigned_with_what_is_to_be_skipped() -> None:
-    before = folded([*HISTORY, ev.UnitCommitted(9, PART)])
-    rest = Attempt(UNIT, "a", registration=3, config_revision=9, input=REF, skip=5)
-    after = fold(before, ev.UnitAssigned(10, rest))
-    assert after.attempts["a"].skip == 5
-    for wrong in (replace(rest, skip=0), replace(rest, skip=6), replace(rest, unit=Unit("c0", 0, 0))):
-        with pytest.raises(IllegalEvent, match="completeness"):
-            fold(before, ev.UnitAssigned(10, wrong))
-    done = Visit(UNIT, 1, "a", 10, REF, REF, 1, 2, 2.0, 0.5, 0.0, skip=5)
-    assert fold(after, ev.UnitCommitted(11, done)).configs["c0"].visited == (1,)
-    with pytest.raises(IllegalEvent, match="began after 5 batches"):
-        fold(after, ev.UnitCommitted(11, replace(done, skip=0)))
-
-
-def test_a_draining_node_may_still_commit() -> None:
-    draining = folded([*HISTORY, ev.NodeDraining(9, "b", 30.0)])
-    assert draining.nodes["b"].drain == 30.0
-    assert draining.may_report(draining.attempts["b"])
-    left = fold(fold(draining, ev.UnitCommitted(10, PART)), ev.NodeLeft(11, "b"))
-    back = fold(left, ev.NodeJoined(12, Node("b", "h", registration=12)))
-    assert back.nodes["b"].drain is None
 
 
 def test_failures_in_a_row_make_a_streak_which_a_commit_ends() -> None:
@@ -120,27 +78,6 @@ def test_failures_in_a_row_make_a_streak_which_a_commit_ends() -> None:
     assert fold(again, ev.UnitFailed(13, failed(12))).streaks["b"].failures == 2
     well = fold(again, ev.UnitCommitted(13, visit(attempt=12)))
     assert (well.streaks, well.quarantined_for) == ({}, {})
-
-
-def test_an_order_changes_nothing_else() -> None:
-    led = folded([*HISTORY, ev.LeaderChanged(9, "leader")])
-    order = (("b", "c1", 0, 0),)
-    assert fold(led, ev.Ordered(10, order)) == replace(led, order=order, revision=10)
-
-
-def test_a_configs_own_failure_is_not_counted_against_the_node() -> None:
-    after = folded([*HISTORY, ev.UnitFailed(9, failed(kind=FailureKind.NOT_FINITE))])
-    assert after.streaks == {}
-    assert after.configs["c0"].failures
-
-
-def test_a_state_read_afresh_takes_the_place_of_all_before() -> None:
-    before, read = folded(HISTORY), folded([*HISTORY, ev.UnitCommitted(9, visit())])
-    assert fold(before, ev.StateRead(20, read)) == replace(read, revision=20)
-    assert fold(State(), ev.StateRead(20, read)) == replace(read, revision=20)
-    restored = fold(read, ev.StateRead(3, before))
-    assert restored == replace(before, revision=3), "an etcd restored from a snapshot counts from before"
-    assert fold(restored, ev.NodeLeft(4, "a")).revision == 4
 
 
 SAVING = [*HISTORY, ev.UnitTrained(9, "b", 8)]
@@ -175,16 +112,6 @@ def test_a_streak_goes_by_the_order_of_attempts_not_of_their_ends() -> None:
     assert fold(done, ev.UnitFailed(12, failed())).streaks == {}, "what it did since went well"
 
 
-def test_a_save_stands_as_long_as_its_node_and_config() -> None:
-    lost = folded([*SAVING, ev.NodeLeft(10, "b"), ev.NodeJoined(11, Node("b", "h", registration=11))])
-    ended = folded([*SAVING, ev.ConfigEnded(10, "c0", Status.STOPPED, "why")])
-    for after in (lost, ended):
-        assert not after.may_report(after.saving["b"])
-        with pytest.raises(IllegalEvent, match="fencing"):
-            fold(after, ev.UnitCommitted(12, visit()))
-        assert fold(after, ev.UnitWithdrawn(12, "b", 8)).saving == {}
-
-
 GANG = Strategy("ddp", 2, 2)
 CHOOSING = replace(PLAN, strategies=(Strategy(), GANG))
 TOGETHER = Attempt(UNIT, "b", 4, 5, strategy=GANG, gang=(Member("a", 3),), hardware="A100")
@@ -197,7 +124,7 @@ def test_a_gang_takes_its_nodes_and_gives_them_back_together() -> None:
     working = folded(GANG_HISTORY)
     assert working.attempts["a"] == working.attempts["b"] == replace(TOGETHER, token=8)
     assert working.underway() == [working.attempts["b"]]
-    together = replace(visit(), strategy=GANG, gang=("a",), hardware="A100")
+    together = visit(strategy=GANG, gang=("a",), hardware="A100")
     ends = [
         ev.UnitCommitted(9, together),
         ev.UnitFailed(9, replace(failed(), node="a")),
@@ -210,25 +137,6 @@ def test_a_gang_takes_its_nodes_and_gives_them_back_together() -> None:
     assert fold(failing, ev.UnitCommitted(11, replace(together, attempt=10))).streaks == {}
 
 
-def test_a_gang_stands_as_long_as_all_its_nodes() -> None:
-    lost = folded([*GANG_HISTORY, ev.NodeLeft(9, "a")])
-    assert not lost.may_report(lost.attempts["b"])
-    back = fold(lost, ev.NodeJoined(10, Node("a", "h", registration=10)))
-    assert not back.may_report(back.attempts["b"])
-    assert fold(back, ev.UnitWithdrawn(11, "b", 8)).attempts == {}
-
-
-def test_a_profile_gives_the_cost_of_its_strategy_and_visits_refine_it() -> None:
-    measured = ProfileResult(PROFILE, GANG, "A100", "b", 8, seconds=4.0, bytes=100)
-    tried = folded([*TRIAL_HISTORY, ev.ProfileDone(9, measured)])
-    assert tried.profiles == {"c0": (Estimate(GANG, "A100", 4.0, 100),)}
-    assert (tried.attempts, tried.configs["c0"].revision) == ({}, 5), "the config does not move"
-    together = replace(visit(attempt=10), strategy=GANG, gang=("a",), hardware="A100")
-    done = fold(fold(tried, ev.UnitAssigned(10, TOGETHER)), ev.UnitCommitted(11, together))
-    assert done.profiles == {"c0": (Estimate(GANG, "A100", 3.0, 100, units=1),)}
-    assert done.speed_factors == {}, "a gang's time is its slowest node's"
-
-
 def test_a_profile_ends_as_a_profile_and_a_unit_as_a_unit() -> None:
     measured = ProfileResult(PROFILE, GANG, "A100", "b", 8)
     impossible: list[tuple[list[Event], Event]] = [
@@ -236,9 +144,9 @@ def test_a_profile_ends_as_a_profile_and_a_unit_as_a_unit() -> None:
         (TRIAL_HISTORY, ev.ProfileDone(9, replace(measured, strategy=Strategy()))),
         (TRIAL_HISTORY, ev.ProfileDone(9, replace(measured, hardware="H100"))),
         (TRIAL_HISTORY, ev.ProfileDone(9, replace(measured, attempt=7))),
-        (TRIAL_HISTORY, ev.UnitCommitted(9, replace(visit(PROFILE), strategy=GANG, gang=("a",)))),
+        (TRIAL_HISTORY, ev.UnitCommitted(9, visit(PROFILE, strategy=GANG, gang=("a",)))),
         (GANG_HISTORY, ev.UnitCommitted(9, visit())),
-        (GANG_HISTORY, ev.UnitCommitted(9, replace(visit(), strategy=GANG))),
+        (GANG_HISTORY, ev.UnitCommitted(9, visit(strategy=GANG))),
         (GANG_HISTORY[:-1], ev.UnitAssigned(8, replace(TOGETHER, gang=()))),
         (GANG_HISTORY[:-1], ev.UnitAssigned(8, replace(TOGETHER, gang=(Member("b", 4),)))),
         (GANG_HISTORY[:-1], ev.UnitAssigned(8, replace(TOGETHER, gang=(Member("a", 2),)))),
@@ -252,7 +160,6 @@ def test_a_profile_ends_as_a_profile_and_a_unit_as_a_unit() -> None:
             fold(folded(history), event)
 
 
-FAILURE = failed(token=7)
 IMPOSSIBLE: dict[str, Event] = {
     "opened twice": ev.RunOpened(9, PLAN),
     "an old revision": ev.NodeLeft(7, "a"),
@@ -272,11 +179,11 @@ IMPOSSIBLE: dict[str, Event] = {
     "a commit of nobody": ev.UnitCommitted(9, visit(node="a")),
     "a commit of an old attempt": ev.UnitCommitted(9, visit(attempt=7)),
     "a commit of another unit": ev.UnitCommitted(9, visit(unit=Unit("c0", 0, 0))),
-    "a commit from another input": ev.UnitCommitted(9, visit(source=REF)),
-    "a failure of an old attempt": ev.UnitFailed(9, FAILURE),
-    "a part without a batch": ev.UnitCommitted(9, replace(visit(), batches=0, whole=False)),
+    "a commit from another input": ev.UnitCommitted(9, visit(input=REF)),
+    "a failure of an old attempt": ev.UnitFailed(9, failed(token=7)),
+    "a part without a batch": ev.UnitCommitted(9, visit(batches=0, whole=False)),
     "a part that ends its config": ev.UnitCommitted(9, replace(PART, done=True)),
-    "a commit that skips": ev.UnitCommitted(9, replace(visit(), skip=5)),
+    "a commit that skips": ev.UnitCommitted(9, visit(skip=5)),
     "an assignment that skips": ev.UnitAssigned(9, Attempt(Unit("c1", 0, 0), "a", 3, 6, skip=5)),
     "draining a node that is not there": ev.NodeDraining(9, "z", 1.0),
     "stalled and not there": ev.NodeStalled(9, "z", 1.0, "why"),
@@ -303,52 +210,11 @@ def test_an_impossible_event_raises_and_changes_nothing(why: str) -> None:
     assert before == same
 
 
-def test_a_node_is_drained_once_and_quarantined_once() -> None:
-    draining = folded([*HISTORY, ev.NodeDraining(9, "a", 30.0)])
-    with pytest.raises(IllegalEvent, match="asked to leave before"):
-        fold(draining, ev.NodeDraining(10, "a", 5.0))
-    quarantined = folded([*HISTORY, ev.UnitFailed(9, failed()), ev.NodeQuarantined(10, "b", "why", 8, 60.0)])
-    with pytest.raises(IllegalEvent, match="quarantined already"):
-        fold(quarantined, ev.NodeQuarantined(11, "b", "why", 8, 60.0))
-
-
-def test_an_impossible_event_names_what_happened_last_to_its_config_and_nodes() -> None:
-    failing = folded([*HISTORY, ev.UnitFailed(9, failed()), ev.NodeLeft(10, "a")])
-    attempt = Attempt(UNIT, "a", registration=3, config_revision=5)
-    with pytest.raises(IllegalEvent) as error:
-        fold(failing, ev.UnitAssigned(11, attempt))
-    assert "config c0: live at revision 9, in epoch 1 behind partitions [], attempt 8 failed on b" in str(
-        error.value
-    )
-    assert "node a: not registered; last revision 10" in str(error.value)
-    with pytest.raises(IllegalEvent, match="node b: registered at revision 4, trains attempt 8 of config c0"):
-        fold(folded(HISTORY), ev.NodeReady(9, "b"))
-
-
-def test_nothing_but_nodes_comes_before_the_run() -> None:
-    assert fold(State(), ev.NodeJoined(2, Node("a", "h", registration=2))).nodes
-    with pytest.raises(IllegalEvent, match="before the run was opened"):
-        fold(State(), ev.ConfigCreated(2, Config("c0", {})))
-
-
-def test_an_epoch_ends_with_its_last_unit_and_the_run_with_its_last_epoch() -> None:
-    config = Config("c0", {})
-    for epoch in (0, 1):
-        for k, partition in enumerate((1, 0)):
-            config = advance(config, replace(visit(Unit("c0", epoch, partition)), index_in_epoch=k), PLAN)
-    assert (config.status, config.epoch, config.visited, config.metrics) == (
-        Status.FINISHED,
-        2,
-        (),
-        {"m": 1.0},
-    )
-
-
 @pytest.mark.parametrize("evaluations", [0, 2])
 def test_the_task_may_end_a_config_at_an_epochs_end(evaluations: int) -> None:
     plan = replace(PLAN, evaluations=evaluations)
     config = advance(Config("c0", {}), visit(Unit("c0", 0, 1)), plan)
-    config = advance(config, replace(visit(Unit("c0", 0, 0)), done=True), plan)
+    config = advance(config, visit(Unit("c0", 0, 0), done=True), plan)
     for partition in range(evaluations):
         assert config.status is Status.LIVE
         config = advance(config, visit(Unit("c0", 0, partition, Phase.EVALUATE)), plan)
@@ -371,7 +237,7 @@ def finished() -> list[Event]:
         ev.ConfigCreated(4, Config("c0", {})),
         ev.HomesAssigned(5, {0: ("a",)}),
         ev.UnitAssigned(6, attempt),
-        ev.UnitCommitted(7, replace(visit(unit, "a", 6), output=output)),
+        ev.UnitCommitted(7, visit(unit, node="a", attempt=6, output=output)),
         ev.RunEnded(8, "finished"),
     ]
 
@@ -403,6 +269,6 @@ def test_evaluations_weigh_in_by_their_samples() -> None:
     config = advance(Config("c0", {}), visit(Unit("c0", 0, 0)), plan)
     for partition, (value, samples) in enumerate([(1.0, 30), (0.0, 10)]):
         unit = Unit("c0", 0, partition, Phase.EVALUATE)
-        config = advance(config, replace(visit(unit), metrics={"val": value}, samples=samples), plan)
+        config = advance(config, replace(visit(unit, samples=samples), metrics={"val": value}), plan)
     assert config.epoch == 1
     assert config.metrics == {"m": 1.0, "val": 0.75}

@@ -3,9 +3,6 @@ every invariant, and splitting units changes no config's result."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain, product
-
 import hypothesis.strategies as st
 from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -14,10 +11,10 @@ from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import skipped
 from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.core.model.interfaces import SchedulingContext
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
+from cerebro_elastic.core.model.units import CheckpointRef, Strategy
 from support.hashing import BATCHES, digest
+from support.walks import FirstFit
 from support.world import FixedSearch, RestlessSearch, World
 
 NAMES = ["a", "b", "c"]
@@ -27,27 +24,6 @@ kinds = st.sampled_from(FailureKind)
 
 DDP, FSDP, GANG = Strategy("ddp", 2), Strategy("fsdp", 2, options={"offload": True}), Strategy("ddp", 2, 2)
 strategies = st.sampled_from([(Strategy(),), (Strategy(), GANG), (GANG,), (Strategy(), DDP, FSDP, GANG)])
-
-
-class FirstFit:
-    """The simplest policy. It fetches whatever it may."""
-
-    def choose(self, instance: SchedulingContext) -> list[tuple[str, Unit]]:
-        taken: set[str] = set()
-        chosen = []
-        for node, units in instance.eligible.items():
-            both = chain(self._elsewhere(instance, node), units)
-            unit = next((u for u in both if u.config not in taken), None)
-            if unit is not None:
-                taken.add(unit.config)
-                chosen.append((node, unit))
-        return chosen
-
-    def _elsewhere(self, instance: SchedulingContext, node: str) -> Iterator[Unit]:
-        for config, partition in product(instance.remaining, range(3)) if instance.elsewhere else ():
-            assert instance.elsewhere is not None
-            if (unit := instance.elsewhere(node, config, partition)) is not None:
-                yield unit
 
 
 class RunUnderFaults(RuleBasedStateMachine):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import replace
 from itertools import accumulate
 
 import pytest
@@ -19,28 +18,9 @@ from cerebro_elastic.core.model.run import Plan, Progress
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.scheduling.look_ahead import Auto
-from cerebro_elastic.simulation import SyntheticMetrics, Times, read_faults, simulate
+from cerebro_elastic.simulation import SyntheticMetrics, Times, simulate
+from support.fault_sentences import read_faults
 from support.world import FixedSearch
-
-A, B = Config("a", {"x": 1}), Config("b", {"x": 2})
-
-
-def test_a_value_is_recomputed_when_anything_has_changed() -> None:
-    calls: list[tuple[int, str, int | None]] = []
-
-    def function(shared: int, config: Config, own: int | None) -> str:
-        calls.append((shared, config.id, own))
-        return f"{shared} {config.hparams['x']} {own}"
-
-    values: PerConfig[str] = PerConfig(function)
-    assert values(1, {"a": A, "b": B}, {"a": 0, "b": 0}) == {"a": "1 1 0", "b": "1 2 0"}
-    assert values(1, {"a": A, "b": B}, {"a": 0, "b": 0}) == {"a": "1 1 0", "b": "1 2 0"}
-    assert len(calls) == 2
-    assert values(1, {"a": A, "b": replace(B, hparams={"x": 3})}, {"a": 0})["b"] == "1 3 None"
-    assert values(1, {"a": A}, {"a": 5}) == {"a": "1 1 5"}
-    assert values(2, {"a": A}, {"a": 5}) == {"a": "2 1 5"}
-    assert calls[2:] == [(1, "b", None), (1, "a", 5), (2, "a", 5)]
-
 
 NAMES = st.lists(st.sampled_from("abcdefg"), unique=True)
 
@@ -86,7 +66,7 @@ def test_decisions_are_those_of_a_controller_that_takes_over(plan: Plan) -> None
     search = FixedSearch([{"x": i} for i in range(7)])
     seconds = Times(configs={f"c{i:04d}": 1.0 + i % 3 for i in range(7)})
     metrics = SyntheticMetrics({}, plan.epochs * plan.partitions)
-    faults = read_faults(FAULTS, [node.name for node in nodes])
+    faults = read_faults(FAULTS)
     run = simulate(plan, nodes, Auto(), search, seconds, metrics, spread=0.2, faults=faults)
     states = list(accumulate(run.events, fold, initial=State()))
     remembering = [decide(state, Auto(), search) for state in states]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,21 +12,21 @@ from cerebro_elastic.core.decisions.assignment import LONG_HOP, SHORT_SECONDS
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model import events as ev
-from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Visit
+from cerebro_elastic.core.model.attempts import Attempt, FailureKind, Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State, Streak
-from cerebro_elastic.core.model.units import CheckpointRef, Phase, Strategy, Unit
+from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.errors import IllegalEvent
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from support.builders import REF, failure, visit
 from support.histories import folded
 from support.world import FixedSearch
 
 PLAN = Plan("r", partitions=1, epochs=2, max_nodes=2)
 CONFIGS = 6
-REF = CheckpointRef("u", "d", 1)
 FIRST, QUEUED = 20, 21
 """The tokens of the unit that ``a`` trains, and of the one queued behind it."""
 
@@ -49,8 +50,8 @@ HISTORY: Sequence[Event] = [
 ]
 
 
-def visit(config: int, token: int) -> Visit:
-    return Visit(Unit(f"c{config}", 0, 0), 0, "a", token, None, REF, 1, 1, 2.0, 0.5, 0.0)
+def done(config: int, token: int, **fields: Any) -> Visit:
+    return visit(f"c{config}", node="a", attempt=token, **fields)
 
 
 def given(now: State) -> list[Attempt]:
@@ -75,12 +76,6 @@ def test_a_unit_is_queued_behind_a_short_one_while_many_configs_are_free() -> No
     assert tokens(after) == (FIRST, QUEUED)
     assert after.running("c1") == after.queued["a"]
     assert given(after) == [], "one waits"
-
-
-def test_the_two_keys_of_a_node_are_used_in_turns() -> None:
-    after = folded([*HISTORY, ev.UnitCommitted(22, visit(0, FIRST))])
-    (queued,) = given(after)
-    assert (queued.queued_behind, queued.second_key) == (QUEUED, False)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +122,7 @@ def test_a_unit_is_queued_behind_any_unit_if_hops_are_long(hop: float, queues: b
 
 
 def test_a_hop_takes_as_long_as_its_save_if_the_load_lies_behind_another_unit() -> None:
-    events = [*BEFORE, ev.UnitCommitted(22, replace(visit(0, FIRST), hop_seconds=0.1, save_seconds=4.0))]
+    events = [*BEFORE, ev.UnitCommitted(22, done(0, FIRST, hop_seconds=0.1, save_seconds=4.0))]
     assert folded(events).hops == (4.0,)
 
 
@@ -135,46 +130,23 @@ def test_a_hop_takes_as_long_as_its_save_if_the_load_lies_behind_another_unit() 
 
 
 @pytest.mark.parametrize(
-    "end",
+    ("end", "left"),
     [
-        ev.UnitCommitted(22, visit(0, FIRST)),
-        ev.UnitFailed(22, Failure(Unit("c0", 0, 0), "a", FIRST, FailureKind.EXCEPTION, "boom")),
-        ev.UnitTrained(22, "a", FIRST),
-        ev.UnitWithdrawn(22, "a", FIRST),
+        (ev.UnitCommitted(22, done(0, FIRST)), (QUEUED, None)),
+        (ev.UnitFailed(22, failure(Unit("c0", 0, 0), node="a", attempt=FIRST)), (QUEUED, None)),
+        (ev.UnitTrained(22, "a", FIRST), (QUEUED, None)),
+        (ev.UnitWithdrawn(22, "a", FIRST), (QUEUED, None)),
+        (ev.UnitCommitted(22, done(1, QUEUED)), (FIRST, None)),
+        (ev.UnitTrained(22, "a", QUEUED), (FIRST, None)),
+        (ev.UnitWithdrawn(22, "a", QUEUED), (FIRST, None)),
     ],
-    ids=lambda event: type(event).__name__,
+    ids=lambda value: type(value).__name__,
 )
-def test_a_queued_unit_is_trained_once_the_unit_ahead_is_over(end: Event) -> None:
-    assert tokens(folded([*HISTORY, end])) == (QUEUED, None)
-
-
-@pytest.mark.parametrize(
-    "end",
-    [
-        ev.UnitCommitted(22, visit(1, QUEUED)),
-        ev.UnitTrained(22, "a", QUEUED),
-        ev.UnitWithdrawn(22, "a", QUEUED),
-    ],
-    ids=lambda event: type(event).__name__,
-)
-def test_a_queued_unit_may_end_first(end: Event) -> None:
+def test_a_queued_unit_is_trained_once_the_unit_ahead_is_over_and_may_end_first(
+    end: Event, left: tuple[int | None, int | None]
+) -> None:
     """What is ahead may be slow to be saved, or it may have been refused and not withdrawn yet."""
-    assert tokens(folded([*HISTORY, end])) == (FIRST, None)
-
-
-@pytest.mark.parametrize(
-    "third",
-    [
-        attempt(2),
-        attempt(2, queued_behind=FIRST),
-        attempt(2, queued_behind=FIRST, second_key=True),
-        attempt(2, queued_behind=QUEUED, second_key=True),
-    ],
-    ids=["idle", "first key", "second key", "behind the queued one"],
-)
-def test_a_node_gets_no_third_attempt(third: Attempt) -> None:
-    with pytest.raises(IllegalEvent):
-        fold(folded(HISTORY), ev.UnitAssigned(22, third))
+    assert tokens(folded([*HISTORY, end])) == left
 
 
 @pytest.mark.parametrize(
@@ -193,13 +165,7 @@ def test_a_wrongly_queued_attempt_is_refused(wrong: Attempt) -> None:
         fold(folded(BEFORE), ev.UnitAssigned(QUEUED, wrong))
 
 
-def test_no_unit_is_queued_behind_one_that_is_over() -> None:
-    """Its end may have been a failure, after which the node gets no more units."""
-    over = folded([*BEFORE, ev.UnitCommitted(21, visit(0, FIRST))])
-    with pytest.raises(IllegalEvent, match="exclusive access"):
-        fold(over, ev.UnitAssigned(22, attempt(1, queued_behind=FIRST, second_key=True)))
-
-
-def test_a_leaving_node_gives_up_its_queued_unit() -> None:
-    after = folded([*HISTORY, ev.NodeDraining(22, "a", 30.0), ev.UnitWithdrawn(23, "a", QUEUED)])
-    assert tokens(after) == (FIRST, None)
+@pytest.mark.parametrize("behind", [0, FIRST, QUEUED])
+def test_a_node_gets_no_third_attempt(behind: int) -> None:
+    with pytest.raises(IllegalEvent):
+        fold(folded(HISTORY), ev.UnitAssigned(22, attempt(2, queued_behind=behind, second_key=behind > 0)))

@@ -9,31 +9,23 @@ import pytest
 
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.model.attempts import Attempt
-from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import RemainingWork, SchedulingContext
-from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Estimate, SpeedFactor, State, Usage
-from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
+from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from support.builders import config, nodes
 from support.world import FixedSearch
 
-REF = CheckpointRef("u", "d", 1)
-NODES = {name: Node(name, "h", registration=at + 1) for at, name in enumerate("ab")}
+CONFIGS = (config("c0", visited=(0,)), config("c1", visited=(2,), epoch=3), config("c2"), config("c3"))
 PACES = {"a": SpeedFactor(1.0, 5, 20), "b": SpeedFactor(2.0, 5, 20)}
-
-
-def config(name: str, visited: tuple[int, ...] = (), epoch: int = 0, **more: object) -> Config:
-    return replace(
-        Config(name, {}, head=REF, revision=9, visited=visited, epoch=epoch),
-        **more,  # type: ignore[arg-type]
-    )
 
 
 STATE = State(
     plan=Plan("r", partitions=3, epochs=4, max_nodes=2, seed=7),
-    configs={c.id: c for c in (config("c0", (0,)), config("c1", (2,), 3), config("c2"), config("c3"))},
-    nodes=NODES,
+    configs={c.id: c for c in CONFIGS},
+    nodes=nodes("ab"),
     homes={0: ("a",), 1: ("b",), 2: ("a",)},
     timings={"c0": 10.0, "c1": 4.0, "c2": 6.0},
     speed_factors=PACES,
@@ -98,18 +90,9 @@ def test_how_long_a_unit_still_takes(attempt: dict[str, float], still: float) ->
     assert seen(replace(STATE, attempts={"a": known})).nodes["a"] == still
 
 
-def test_before_the_first_visit_all_units_have_just_begun() -> None:
-    new = replace(STATE.attempts["a"], last_visit_ended=None)
-    assert seen(replace(STATE, attempts={"a": new}, usage=Usage())).nodes["a"] == 10.0
-
-
 def test_a_save_occupies_its_config_and_not_its_node() -> None:
     left = seen(replace(STATE, attempts={}, saving={"a": replace(STATE.attempts["a"], trained=29)}))
     assert (left.nodes["a"], left.configs["c0"], left.undone["c0"]) == (0.0, 0.5, [1])
-
-
-def test_a_hint_is_not_worth_looking_ahead() -> None:
-    assert [left is None for left in shown(STATE)] == [False, True]
 
 
 GANG = Strategy("ddp", ranks=2, nodes=2)

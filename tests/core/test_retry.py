@@ -6,23 +6,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import optuna
 import pytest
 
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.core.model.events import ConfigResumed, Event, RunExtended, UnitAssigned, UnitFailed
+from cerebro_elastic.core.model.events import ConfigResumed, Event, UnitAssigned, UnitFailed
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import IllegalEvent
-from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.registry import load
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
-from cerebro_elastic.search.study_journal import study_of
 from cerebro_elastic.simulation import redecide
-from cerebro_elastic.testing.search_contract import Tryout
 from support.world import World
 
 POLICY = LongestRemaining()
@@ -93,35 +87,6 @@ def test_a_run_that_has_ended_goes_on_with_what_has_failed() -> None:
     assert redecide(world.events, POLICY, world.search).explanation is None
 
 
-def test_strategies_that_were_refused_are_profiled_again() -> None:
-    world = failing(FailureKind.OUT_OF_MEMORY, strategies=(Strategy(), Strategy("ddp", 2)))
-    world.resume(0)
-    world.check_fold()
-    assert world.finish(["a"], 200)
-    assert world.check() == []
-    world.check_fold()
-    assert world.ledger.state().configs["c0000"].status is Status.FINISHED
-
-
-def test_a_profile_that_had_refused_is_forgotten_in_the_snapshot_too() -> None:
-    world = World(Plan("r", 2, 1, strategies=(Strategy(), Strategy("ddp", 2))), 1, POLICY)
-    world.elect()
-    world.join("a")
-    while world.ledger.state().configs.get("c0000") is None or (
-        world.ledger.state().configs["c0000"].status is Status.LIVE
-    ):
-        world.control()
-        world.start("a")
-        world.refuse(0)
-    assert "no strategy is feasible" in world.ledger.state().configs["c0000"].reason
-    world.resume(0)
-    world.check_fold()
-    assert "c0000" not in world.folded.profiles
-    assert world.finish(["a"], 200)
-    assert world.check() == []
-    assert world.ledger.state().configs["c0000"].status is Status.FINISHED
-
-
 def test_only_a_person_has_a_failed_config_tried_again() -> None:
     world = failing()
     state = world.ledger.state()
@@ -143,77 +108,3 @@ def test_tries_are_bounded_after_a_retry_as_before() -> None:
     assert any("after 3 failures" in violation.story for violation in check([*events, once_more]))
     without = [event for event in events if not isinstance(event, ConfigResumed)]
     assert any("after 3 failures" in violation.story for violation in check(without))
-
-
-def test_what_changes_nothing_else_is_called_a_retry_and_not_an_extension() -> None:
-    from cerebro_elastic.core.history.view import RunView
-
-    world = failing()
-    assert world.finish(["a"], 60)
-    world.extend(0, 0)
-    view = RunView(world.trace())
-    assert any(isinstance(event, RunExtended) for event in world.events)
-    assert "1 failed config to be tried again" in [mark.text for _, mark in view.spans.marks]
-
-
-def recipe(**search: object) -> object:
-    task = {"kind": "torch", "model_fn": "torch.nn:Linear", "loss": "cross_entropy", "optimizer": "SGD"}
-    space = {"lr": {"uniform": [0.0, 1.0]}}
-    values = {"task": task, "data": {"source": "a:b"}, "search": {"space": space, **search}, "seed": 5}
-    return load_recipe(values, epochs=9)
-
-
-@pytest.mark.parametrize(
-    "search",
-    [
-        {"method": "asha", "num": 9, "reduction_factor": 3},
-        {"method": "hyperband", "reduction_factor": 3},
-        {"method": "median", "num": 8},
-        {"method": "tpe", "num": 6},
-    ],
-    ids=lambda search: search["method"],
-)
-def test_a_search_goes_on_with_a_config_that_is_live_again(search: dict[str, object]) -> None:
-    """It neither proposes another one in its place nor waits for ever, and judges it as any other."""
-    made = recipe(**search)
-
-    def learn(view: object, units: int, _ends: bool) -> dict[str, float]:
-        return {"val_loss": float(view.hparams["lr"]) + 1 / units}  # type: ignore[attr-defined]
-
-    tryout = Tryout(load("cerebro.search", str(search["method"]))(made), learn, partitions=1, epochs=9)
-    tryout.settle()
-    first = tryout.live[0]
-    tryout.fail(first)
-
-    def to_the_end() -> None:
-        for _ in range(1000):
-            tryout.settle()
-            if not tryout.live:
-                return
-            tryout.begin(tryout.live[0])
-            tryout.end(next(view.config for view in tryout.configs.values() if not view.idle))
-
-    to_the_end()
-    proposed = len(tryout.configs)
-    tryout.configs[first] = replace(tryout.configs[first], status=Status.LIVE)
-    to_the_end()
-    assert tryout.configs[first].status in (Status.FINISHED, Status.STOPPED)
-    assert tryout.configs[first].units > 0
-    assert len(tryout.configs) == proposed
-
-
-def test_for_optuna_it_is_a_new_trial() -> None:
-    world = failing()
-    assert world.finish(["a"], 60)
-    states = [trial.state.name for trial in study(world).trials]
-    assert "FAIL" in states
-    world.extend(0, 0)
-    assert world.finish(["a"], 60)
-    trials = study(world).trials
-    assert [trial.user_attrs["config"] for trial in trials].count("c0000") == 2
-    assert all(trial.state.is_finished() for trial in trials)
-
-
-def study(world: World) -> optuna.Study:
-    events = iter(world.trace())
-    return study_of(recipe(method="random", num=2), "r", lambda: events)  # type: ignore[arg-type]

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import advance
@@ -25,6 +24,7 @@ from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit, Strateg
 from cerebro_elastic.errors import IllegalEvent
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.simulation import redecide
+from support.walks import STEPS, Steps, walk
 from support.world import RestlessSearch, World
 
 POLICY = LongestRemaining()
@@ -78,34 +78,17 @@ def test_configs_go_on_from_where_an_earlier_run_left_them(earlier: World, visit
     assert view.state.usage.units == len(view.trained), "what nobody has trained here took no time"
 
 
-def test_nodes_of_another_kind_train_all(earlier: World) -> None:
-    world, steps = World(PLAN, 2, POLICY), reusable(earlier, 4)
-    world.elect()
-    world.join("a", hardware="another")
-    world.control()
-    state = world.ledger.state()
-    assert UnitsReused not in map(type, decide(state, POLICY, world.search, steps))
-    world.join("b")
-    assert [type(e) for e in decide(world.ledger.state(), POLICY, world.search, steps)][:2] == [
-        UnitsReused
-    ] * 2
-
-
 @pytest.mark.parametrize("seed", range(12))
 def test_in_a_storm_a_config_is_trained_or_taken_over_and_never_both(earlier: World, seed: int) -> None:
     rng = random.Random(seed)
     search = rng.choice([RestlessSearch, type(earlier.search)])
     world = World(PLAN, 3, POLICY, search=search, reusable=reusable(earlier, rng.randrange(1, 5)))
-    for _ in range(60):
-        step = rng.choice(["control", "control", "elect", "join", "lose", "start", "commit", "stop", "clone"])
-        name, which = rng.choice("ab"), rng.randrange(4)
-        match step:
-            case "elect" | "control":
-                getattr(world, step)()
-            case "join" | "lose" | "start":
-                getattr(world, step)(name)
-            case _:
-                getattr(world, step)(which)
+    people: Steps = {
+        "stop": (8, lambda world, rng, _: world.stop(rng.randrange(4))),
+        "clone": (8, lambda world, rng, _: world.clone(rng.randrange(4))),
+    }
+    for _ in range(6):
+        walk(world, rng, 10, STEPS | people)
         assert world.check() == []
         world.check_fold()
     walked(world)

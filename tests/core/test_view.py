@@ -14,7 +14,8 @@ from cerebro_elastic.core.model.events import NodeJoined, NodeLeft, RunOpened, S
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.units import CheckpointRef, Unit
+from cerebro_elastic.core.model.units import CheckpointRef
+from support.builders import visit
 
 PLAN = Plan("run", partitions=2, epochs=2)
 NEW = Config("c0", {})
@@ -24,13 +25,14 @@ def ref(number: int) -> CheckpointRef:
     return CheckpointRef(f"memory://c0/{number}", f"digest {number}", 1)
 
 
-def visit(number: int) -> Visit:
-    unit, before = Unit("c0", number // 2, number % 2), ref(number - 1) if number else None
-    metrics = {"loss": float(number)}
-    return Visit(unit, number % 2, "n", number + 1, before, ref(number), 1, 1, 1.0, 0.0, 0.0, metrics)
+def numbered(number: int) -> Visit:
+    before, metrics = ref(number - 1) if number else None, {"loss": float(number)}
+    epoch, partition = divmod(number, 2)
+    chain = {"index_in_epoch": partition, "attempt": number + 1, "input": before, "output": ref(number)}
+    return visit("c0", epoch, partition, metrics=metrics, **chain)
 
 
-VISITS = [visit(number) for number in range(4)]
+VISITS = [numbered(number) for number in range(4)]
 
 
 def read(revision: int, visits: int) -> StateRead:

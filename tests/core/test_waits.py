@@ -6,14 +6,14 @@ import pytest
 
 from cerebro_elastic.core.decisions.gangs import Wait, waits
 from cerebro_elastic.core.model.attempts import Attempt
-from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.state import Estimate, State
-from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.units import Strategy, Unit
+from support.builders import config
 
 SINGLE, WIDE, GANG = Strategy(), Strategy("ddp", 2), Strategy("fsdp", 2, 2)
-REF = CheckpointRef("u", "d", 1)
 
 
 def state(strategies: tuple[Strategy, ...], *nodes: Node, busy: str = "") -> State:
@@ -21,11 +21,7 @@ def state(strategies: tuple[Strategy, ...], *nodes: Node, busy: str = "") -> Sta
     unit = Unit("y", 0, 0)
     return State(
         plan=Plan("r", 1, 1, max_nodes=8, strategies=strategies),
-        configs={
-            "x": Config("x", {}, head=REF),
-            "y": Config("y", {}, head=REF),
-            "z": Config("z", {}, head=REF, status=Status.STOPPED),
-        },
+        configs={"x": config("x"), "y": config("y"), "z": config("z", status=Status.STOPPED)},
         nodes={node.name: node for node in nodes},
         homes={0: (nodes[0].name,)} if nodes else {},
         attempts={name: Attempt(unit, name, 1, 1) for name in busy},
@@ -71,15 +67,3 @@ def test_missing_nodes_are_reported(
 ) -> None:
     lacking = waited(state(strategies, *nodes))
     assert lacking == dict.fromkeys(("x", "y"), Wait(lacks=lacks))
-
-
-def test_a_refused_strategy_is_not_waited_for() -> None:
-    there = state((GANG, WIDE), A)
-    refused = Estimate(WIDE, "cpu", 0.0, 0, refusal="too large")
-    known = State(there.plan, there.configs, there.nodes, there.homes, profiles={"x": (refused,)})
-    assert (waited(known)["x"].lacks or "").startswith("fsdp x2 over 2 nodes takes 2 nodes")
-
-
-def test_a_run_that_has_not_begun_waits_for_min_nodes() -> None:
-    plan = Plan("r", 1, 1, min_nodes=2, max_nodes=2, strategies=(GANG,))
-    assert waits(State(plan, {"x": Config("x", {})}, {"a": A}), plan) == {}

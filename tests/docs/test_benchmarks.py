@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
@@ -25,9 +23,3 @@ def test_a_benchmark_prints_its_options(
         runpy.run_path(str(script), run_name="__main__")
     assert ended.value.code == 0
     assert script.name in capsys.readouterr().out
-
-
-def test_a_benchmark_that_needs_the_support_of_tests_runs_alone(tmp_path: Path) -> None:
-    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [sys.executable, str(BENCHMARKS / "gangs.py"), "--help"]
-    subprocess.run(command, env=alone, cwd=tmp_path, check=True, capture_output=True)

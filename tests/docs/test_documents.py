@@ -23,7 +23,6 @@ from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.from_recipe import make_search
-from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.runs.start.preflight import check
 from cerebro_elastic.testing.policy_contract import check_policy, scheduling_contexts
 from cerebro_elastic.training.unit_runner import UnitRunner
@@ -262,13 +261,6 @@ def test_the_example_of_another_framework_keeps_the_contract(tmp_path: Path) -> 
     assert "13 passed" in done.stdout
 
 
-def test_the_torchrun_command_is_ours() -> None:
-    (command,) = [command for command in commands("docs/how-to/cluster.md") if command[0] == "torchrun"]
-    ours = agent_command("RUN", "HOST:PORT", "node-0", 1)
-    assert {word.partition("=")[0] for word in command[1:]} <= {word.partition("=")[0] for word in ours}
-    assert command[-2:] == ours[-2:]
-
-
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 @pytest.mark.parametrize(("target", "extras"), [("run", "lightning,examples"), ("check", "dev")])
 def test_make_installs_what_the_target_needs_and_says_so(target: str, extras: str, tmp_path: Path) -> None:
@@ -278,15 +270,6 @@ def test_make_installs_what_the_target_needs_and_says_so(target: str, extras: st
     assert shown.count("pip install") == 1
     assert "GB on disk" in shown.partition("pip install")[0]
     assert "--quiet" not in shown
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-def test_make_builds_the_site_in_an_environment_of_its_own(tmp_path: Path) -> None:
-    words = ["make", "--dry-run", "--always-make", "--no-print-directory", f"VENV={tmp_path}", "docs"]
-    shown = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert "-e '.[lightning,examples]'" in shown, "what a run needs, not what the tests do"
-    assert "cerebro-elastic[docs]" in shown
-    assert "mkdocs build --strict" in shown
 
 
 def test_every_other_yaml_block_is_a_recipe() -> None:

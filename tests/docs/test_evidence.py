@@ -40,18 +40,6 @@ def test_only_the_full_size_goes_into_the_record(
     assert pages.Pages.of("full").folder == root / "docs/evidence"
 
 
-def test_a_page_is_filled_between_its_marks_only(measuring: ModuleType, tmp_path: Path) -> None:
-    from pages import Pages
-
-    page = tmp_path / "page.md"
-    page.write_text("before\n<!-- one -->\nold\n<!-- / -->\nbetween\n<!-- two -->\nkept\n<!-- / -->\n")
-    Pages(tmp_path, tmp_path).fill("page.md", "one", measuring.table(["a"], [[1]]))
-    one = "before\n<!-- one -->\n\n| a |\n| --- |\n| 1 |\n\n<!-- / -->\n"
-    assert page.read_text() == f"{one}between\n<!-- two -->\nkept\n<!-- / -->\n"
-    with pytest.raises(ValueError, match="three"):
-        Pages(tmp_path, tmp_path).fill("page.md", "three", "")
-
-
 def test_the_pages_show_what_is_recorded(measuring: ModuleType, tmp_path: Path) -> None:
     import figures
     from pages import DOCS, Pages
@@ -61,14 +49,6 @@ def test_the_pages_show_what_is_recorded(measuring: ModuleType, tmp_path: Path) 
     assert figures.show(pages, [file.stem for file in figures.results(pages)]) == []
     for page in DOCS.glob("*.md"):
         assert (pages.folder / page.name).read_text() == page.read_text(), page.name
-
-
-def test_a_ratio_is_worse_only_beyond_the_noise(measuring: ModuleType) -> None:
-    import check
-
-    assert measuring.spread([3, 1, 2]) == "2.0 (1.0 to 3.0)"
-    assert not check.is_worse([1.2, 1.5, 1.6], recorded=[1.0, 1.1, 1.2])
-    assert check.is_worse([1.4, 1.5, 1.6], recorded=[1.0, 1.1, 1.2])
 
 
 def test_each_ratio_can_be_made_of_the_record(measuring: ModuleType) -> None:

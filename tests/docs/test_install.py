@@ -110,10 +110,3 @@ def test_pages_and_recipes_ask_an_index_only_if_one_has_this_package() -> None:
         for asked in re.findall(r"install.*(cerebro-elastic\[[\w,]+\])", (ROOT / name).read_text())
     ]
     assert bool(asking) == registry._ON_AN_INDEX, asking
-
-
-def test_the_page_names_the_wheel_and_extras_as_they_are() -> None:
-    page = (ROOT / "docs" / "how-to" / "install.md").read_text()
-    assert set(re.findall(r"cerebro_elastic-(\S+)-py3", page)) == {PROJECT["version"]}
-    for named in re.findall(r"(?:\.|whl)\[([\w,]+)\]", page):
-        assert set(named.split(",")) <= EXTRAS

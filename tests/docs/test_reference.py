@@ -10,15 +10,12 @@ from pathlib import Path
 
 import pytest
 import typer.main
-import yaml
 
 from cerebro_elastic.cli.app import app
 from cerebro_elastic.core.history.keys import KINDS
 from cerebro_elastic.core.history.machine import TABLE
 from cerebro_elastic.core.model.events import KINDS as EVENTS
-from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.schema import Section
-from cerebro_elastic.recipes.tasks import TaskSection
 from support.pages import DOCS, PAGES, ROOT, generated, name_of
 
 GENERATED = generated()
@@ -48,16 +45,6 @@ def test_the_reference_has_every_key_its_default_and_what_it_is(heading: str) ->
         assert kind
         assert default == GENERATED.default_of(key, fields[key])
         assert description, f"{heading}: {key} needs a docstring under the field"
-
-
-def test_the_reference_has_every_section() -> None:
-    named = {
-        field.annotation
-        for field in Recipe.model_fields.values()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
-        if field.annotation is not TaskSection  # each kind of task has one of its own
-    }
-    assert named <= set(SECTIONS.values())
 
 
 def test_the_reference_has_every_command_and_option() -> None:
@@ -117,26 +104,12 @@ def test_every_decision_has_its_four_parts_and_a_line_in_the_index() -> None:
             assert f"({page.name})" in index
 
 
-def test_the_scripts_that_pages_name_are_there() -> None:
-    for page in PAGES:
-        for script in re.findall(r"benchmarks/\w+\.py", page.read_text()):
-            assert (ROOT / script).exists(), f"{name_of(page)} names {script}"
-
-
 def test_the_extras_that_pages_name_are_there() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {*GENERATED.EXTRAS, "docs", "dev"} == set(extras)
     for page in PAGES:
         for names in re.findall(r"cerebro-elastic\[([\w,]+)\]", page.read_text()):
             assert set(names.split(",")) <= set(extras), name_of(page)
-
-
-def test_the_hooks_of_pre_commit_are_tools_of_ours() -> None:
-    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
-    checked = (ROOT / "Makefile").read_text()
-    for hook in hooks:
-        tool = hook["entry"].split()[0].removeprefix(".venv/bin/")
-        assert f"$(BIN)/{tool}" in checked
 
 
 def test_names_of_tests_avoid_vague_words() -> None:

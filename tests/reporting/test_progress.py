@@ -65,26 +65,6 @@ def test_the_progress_fits_the_terminal(configs: int, nodes: int, lines: int) ->
     assert any(line.startswith(f"c{configs - nodes:04d}") for line in shown), "those in training are shown"
 
 
-def test_eighty_columns_show_all_configs_and_cut_nothing() -> None:
-    known = state(24, 2)
-    values = {name: 10.0 ** (i / 2 - 9) for i, name in enumerate(known.configs)}
-    own = {name: {"weight_decay": 1e-5 / (3 + i), "momentum": 1 / (3 + i)} for i, name in enumerate(values)}
-    known = replace(
-        known,
-        curves={name: curve(value) for name, value in values.items()},
-        configs={
-            name: replace(config, hparams={**config.hparams, **own[name]})
-            for name, config in known.configs.items()
-        },
-    )
-    text = "\n".join(drawn(progress_view(known, ACCURACY, None, 100)))
-    assert "…" not in text
-    for name, value in values.items():
-        for whole in (name, f" {value:.4g} ", *(f"{key}={own[name][key]:.4g}" for key in own[name])):
-            assert whole in text
-    assert text.count("lr=0.1 a_long_name_of_a_parameter=123456") == 1, "once for all configs"
-
-
 def curve(*values: float) -> tuple[Point, ...]:
     return tuple(Point(i, i, {"val_accuracy": value}, ends=True) for i, value in enumerate(values, start=1))
 
@@ -152,18 +132,6 @@ def test_a_plain_log_has_lines_alone(past: Any) -> None:
     assert set(marks) <= set(lines), "the pages have the same sentences"
     assert any(line.startswith("c0001 epoch 1/2 val_acc=0.9 loss=0.2 (6/16 units") for line in lines)
     assert len(lines) < len(past.events)
-
-
-def test_a_plain_log_has_what_is_best_and_a_verbose_one_all(past: Any) -> None:
-    short, long = (
-        [line for line in played(past, terminal=False, verbose=verbose).splitlines() if "best so far" in line]
-        for verbose in (False, True)
-    )
-    assert 0 < len(short) < len(long)
-    bests = [line.partition("best so far ")[2] for line in short]
-    assert len(set(bests)) == len(bests), "each has another best"
-    assert not any("optimality gap" in line for line in short)
-    assert any("optimality gap" in line for line in long)
 
 
 def test_a_terminal_has_a_table_that_moves(past: Any) -> None:

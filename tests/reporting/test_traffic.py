@@ -45,16 +45,6 @@ def test_the_papers_example() -> None:
     ]
 
 
-def test_configs_that_differ_count_each_by_its_own() -> None:
-    visits = {
-        "small": [visit("small", 0, 0, 10, 1)],
-        "large": [visit("large", 0, j, 1000, 2) for j in (0, 1)],
-    }
-    model, *_, central, _ = communication_costs(visits, 5, workers=1)
-    assert model.bytes == 10 + 2000 + 10 + 1000
-    assert central.bytes == 2 * (10 * 1 + 1000 * 2 + 1000 * 2)
-
-
 def test_the_traffic_is_computed_from_a_history(past: Any, manifest: Manifest) -> None:
     view = RunView(past.events)
     view.nodes["node-2"] = replace(view.nodes["node-2"], host=view.nodes["node-0"].host)

@@ -4,6 +4,7 @@ memory, and one node does all its units."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,8 @@ from cerebro_elastic.runs.from_recipe import make_search, plan_of, validations
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.results.test_set import measure_winner
-from cerebro_elastic.runs.reusable import read_reusable
 from cerebro_elastic.runs.start.prepare_run import write_spec
-from cerebro_elastic.runs.start.reuse import Reuse, find
+from cerebro_elastic.runs.start.reuse import read_reusable, take_over
 from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.runs.versions import on_record
 from cerebro_elastic.store.ledger.journal import Journal
@@ -68,7 +68,8 @@ def rows() -> dict[str, np.ndarray]:
 def opened(
     home: Path,
     run: str = "recorded",
-    reuse: Reuse = False,
+    reuse: bool = False,
+    say: Callable[[str], None] = lambda _text: None,
     model: str = MODEL,
     partitions: int = 2,
     valid: float = 0.2,
@@ -99,7 +100,8 @@ def opened(
         storage=str(folder.path),
         version="0",
     )
-    spec, _ = find(spec, recipe, folder, reuse)
+    if reuse:
+        spec = take_over(spec, recipe, folder, say)
     write_spec(folder, spec)
     return spec
 

@@ -115,7 +115,7 @@ WRONG = {
     "a deadline that was not there": (Wish(budget={"deadline": "2999-01-01"}), "no such bound"),
     "an unknown budget": (
         Wish(budget={"minutes": 9.0}),
-        "epochs, hours, node_seconds, timeout, units",
+        "epochs, hours, timeout, units",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Several objectives, constraints on measured metrics, importances: one run with all of them."""
+"""Several objectives, constraints on measured metrics: one run with all of them."""
 
 from __future__ import annotations
 
@@ -50,18 +50,6 @@ def test_the_front_is_in_the_result_the_json_and_the_report(several: RunResult) 
     assert verify(several) == []
     page = several.folder.report.read_text()
     assert '"front":{"objectives":[["val_loss","min"],["train_loss","max"]],"rows":[{"config":' in page
-
-
-def test_importances_say_what_they_rest_on(several: RunResult) -> None:
-    with pytest.raises(RunError, match=r"importances need 10 finished configs .* has \d; stopped ones"):
-        several.importances()  # some have no epoch within the constraints
-    page = several.folder.report.read_text()
-    assert '"importances_text":"importances need 10 finished configs' in page
-    alone = several.now()
-    alone.recipe = several.recipe.model_copy(update={"objective": Objective(metric="val_loss")})
-    found = alone.importances()
-    assert (found.shares, found.configs, found.metric) == ({"lr": 1.0}, 10, "val_loss")
-    assert "of 10 finished configs; of so few configs, take them as a hint" in found.text
 
 
 def row(name: str, *values: float) -> ConfigResult:

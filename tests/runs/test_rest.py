@@ -14,11 +14,9 @@ import pytest
 from cerebro_elastic import Recipe, Run, load_recipe
 from cerebro_elastic.core.model.events import Event, UnitCommitted
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.runs.forecast.live import LiveForecast, answer, read_deadline
-from cerebro_elastic.runs.forecast.prices import PriceTrace, Segment, read_prices
+from cerebro_elastic.runs.forecast.live import answer, read_deadline
 from cerebro_elastic.runs.forecast.rest import AS_IT_IS, Change, RestOfRun
 from cerebro_elastic.runs.forecast.simulate import simulate
-from cerebro_elastic.runs.forecast.spot import cost_of, least_cost
 from cerebro_elastic.simulation import Times
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from support.ledger import Ledger
@@ -171,93 +169,3 @@ def test_a_live_run_is_asked_by_its_record(record: Ledger, etcd: EmbeddedEtcd) -
     run.stop("c0001")
     with pytest.raises(RunError, match="config 'c0001' is stopped already: stop live ones"):
         run.plan(stop=["c0001"])
-
-
-@pytest.fixture(scope="module")
-def priced(half: tuple[RestOfRun, float]) -> tuple[LiveForecast, PriceTrace, float]:
-    """What is planned for the same run, if it has four times the time that it needs, in eight parts of which
-    one is cheap; and its deadline."""
-    rest, ended = half
-    now = rest.now
-    step = (ended - now) / 2
-    prices = [1.0, 1.0, 0.9, 1.0, 0.2, 0.8, 1.0, 1.0, 1.0]
-    trace = PriceTrace([now + step * n for n in range(9)], prices)
-    of = recipe(**GRID)
-    events, _ = played(of)
-    deadline = now + 8 * step
-    return answer(RestOfRun(cut(events, now), of, now, trace), Change(), deadline), trace, deadline
-
-
-def test_nodes_come_when_they_are_cheap_and_the_deadline_is_met(
-    priced: tuple[LiveForecast, PriceTrace, float],
-) -> None:
-    found, trace, deadline = priced
-    plan = found.plan
-    assert plan is not None
-    assert plan.ends <= deadline
-    begins = [count.begins for count in plan.counts]
-    assert begins == sorted(begins)
-    assert plan.counts[0].begins == found.now
-    assert sum(count.change for count in plan.counts) + 2 == plan.counts[-1].nodes
-    busiest = max(plan.counts, key=lambda count: count.nodes)
-    assert (busiest.nodes, busiest.price) == (4, 0.2)
-    assert found.as_it_is.cost is not None
-    segments = trace.segments(found.now, deadline)
-    node_seconds = 2 * (found.as_it_is.ends - found.now) if found.as_it_is.ends else 0.0
-    least = least_cost(segments, 4, 0.9 * node_seconds)
-    assert least < plan.cost < 0.6 * found.as_it_is.cost
-
-
-def test_a_deadline_that_no_nodes_meet_has_no_plan(priced: tuple[LiveForecast, PriceTrace, float]) -> None:
-    found, trace, _ = priced
-    of = recipe(**GRID)
-    events, _ = played(of)
-    soon = answer(RestOfRun(cut(events, found.now), of, found.now, trace), Change(), found.now + 5)
-    assert (soon.plan, soon.remedies) == (None, ())
-
-
-HOURS = [f"2026-12-01T{hour:02}:00Z" for hour in range(8)]
-
-
-def trace_of(tmp_path: Path, *rows: str, header: str = "time,price") -> PriceTrace:
-    file = tmp_path / "prices.csv"
-    file.write_text("\n".join([header, *rows]))
-    return read_prices(file)
-
-
-def test_a_price_holds_until_the_next_row(tmp_path: Path) -> None:
-    trace = trace_of(
-        tmp_path, f"{HOURS[0]}, 0.3", f"{HOURS[1]},0.5", "", f"{HOURS[3]},9", header="time, price"
-    )
-    first = trace.times[0]
-    found = trace.segments(first + 1800, first + 9000, most=0.4)
-    assert found == [
-        Segment(first + 1800, first + 3600, 0.3),
-        Segment(first + 3600, first + 9000, 0.4),
-    ]
-    assert cost_of([(first + 1800, first + 12_600)], found) == pytest.approx(0.15 + 0.4 * 2.5)
-    trace.check_covers(first, first + 10_800, "the trace")
-    with pytest.raises(
-        RunError, match=r"the trace begins at 2026-.*, and it is .*: add a row with the present"
-    ):
-        trace.check_covers(first - 1, first, "the trace")
-    with pytest.raises(RunError, match=r"before the deadline, .*: add the prices that you expect"):
-        trace.check_covers(first, first + 10_801, "the trace")
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (["time,prize", f"{HOURS[0]},1"], "has no line `time,price` at its top"),
-        ([], "has no line `time,price`"),
-        (["time,price", f"{HOURS[0]},1"], "has too few prices: give two at least"),
-        *(
-            (["time,price", f"{HOURS[0]},1", bad], f"line 3 is '{bad}': give a date and time, and what")
-            for bad in (f"{HOURS[1]},", HOURS[1], f"{HOURS[1]},0", f"{HOURS[1]},nan", "noon,1")
-        ),
-        (["time,price", f"{HOURS[1]},1", f"{HOURS[1]},2"], "line 3: .* is not after .*: sort rows"),
-    ],
-)
-def test_a_trace_with_an_error_is_refused(tmp_path: Path, rows: Sequence[str], message: str) -> None:
-    with pytest.raises(RunError, match=message):
-        trace_of(tmp_path, *rows[1:], header=rows[0] if rows else "")

@@ -63,10 +63,6 @@ def test_a_run_that_has_ended_is_followed_and_waited_for(finished: RunResult) ->
     assert run.wait(0).leaderboard == finished.leaderboard
 
 
-def test_a_config_without_ancestors_has_one_stage(finished: RunResult) -> None:
-    assert finished.schedule("best") == [{"units": 0, "hparams": dict(finished.best.hparams)}]
-
-
 def test_unknown_names_list_the_known(finished: RunResult) -> None:
     with pytest.raises(RunError, match="finished"):
         Run.open("finishd", home=finished.folder.path.parent)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ from cerebro_elastic.runs import versions
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
-from cerebro_elastic.runs.reusable import explain, read_reusable, why_nothing
 from cerebro_elastic.runs.start import reuse
 from cerebro_elastic.runs.start.launch import Launch
+from cerebro_elastic.runs.start.reuse import read_reusable
 from cerebro_elastic.runs.terminal_view import Watcher
 
 
@@ -55,10 +54,11 @@ def home(first: RunResult, tmp_path: Path) -> Iterator[Path]:
 
 
 def found(home: Path, **opening: Any) -> tuple[int, str]:
-    """How many units a run that is opened so would take over, and why not more from the first run."""
-    reusable = read_reusable(opened(home, "looks", **{"reuse": True, **opening}))
+    """How many units a run that is opened so would take over, and what it says."""
+    said = list[str]()
+    reusable = read_reusable(opened(home, "looks", **{"reuse": True, "say": said.append, **opening}))
     shutil.rmtree(home / "runs" / "looks")
-    return sum(map(len, reusable.steps.values())), "; ".join(reusable.why_not.get("recorded", ()))
+    return sum(map(len, reusable.steps.values())), "; ".join(said)
 
 
 def test_an_unchanged_recipe_trains_nothing_and_gives_the_same(home: Path, first: RunResult) -> None:
@@ -84,13 +84,8 @@ def test_only_a_new_point_is_trained(home: Path, first: RunResult) -> None:
         assert content(more)[hparams][2][:4] == digests
     assert verify(more) == []
     assert all(visit.same for visit in replay(more))
-    configs = explain(more).configs
-    assert [(c.reused, c.trained, c.runs) for c in configs] == [
-        (0, 4, ()),
-        (4, 0, ("recorded",)),
-        (4, 0, ("recorded",)),
-    ]
-    assert "hyper-parameters" in configs[0].why
+    taken = {name: {visit.reused for visit in row} for name, row in more.view.visits.items()}
+    assert taken == {"c0000": {""}, "c0001": {"recorded"}, "c0002": {"recorded"}}
 
 
 COMMENTED = MODEL.replace("def model(lr):", 'def model(lr):\n    """Says more."""  # and more')
@@ -100,9 +95,9 @@ OTHER_TASK = {"kind": "torch", "model_fn": "a_recorded_model:model", "optimizer"
 @pytest.mark.parametrize(
     ("opening", "units", "why"),
     [
-        ({"model": COMMENTED}, 8, ""),
-        ({"objective": {"metric": "train_loss", "mode": "min"}}, 8, ""),
-        ({"scheduler": "random", "limits": {"tries": 1}, "keep": "epochs"}, 8, ""),
+        ({"model": COMMENTED}, 8, "8 units of 2 configs are taken over from run recorded"),
+        ({"objective": {"metric": "train_loss", "mode": "min"}}, 8, "run recorded"),
+        ({"scheduler": "random", "limits": {"tries": 1}, "keep": "epochs"}, 8, "run recorded"),
         ({"model": MODEL.replace("0.5", "0.4")}, 0, "a_recorded_model.py has changed"),
         ({"seed": 4}, 0, "seed: 3 -> 4"),
         ({"node": {"threads": 2}}, 0, "node.threads: 1 -> 2"),
@@ -114,7 +109,7 @@ def test_only_what_a_unit_reads_counts(home: Path, opening: dict[str, Any], unit
     taken, reasons = found(home, **opening)
     assert taken == units
     assert why in reasons
-    assert why or not reasons
+    assert bool(why) == bool(reasons)
 
 
 def _damage_the_states(folder: Path) -> None:
@@ -137,13 +132,13 @@ def _replace(name: str, before: str, after: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("harm", "why"),
     [
-        (_damage_the_states, "no state to begin from"),
-        (lambda folder: shutil.rmtree(folder / "checkpoints"), "no state to begin from"),
+        (_damage_the_states, "no earlier run here has trained"),
+        (lambda folder: shutil.rmtree(folder / "checkpoints"), "no earlier run here has trained"),
         (_replace("history.jsonl", '"val_loss":0.', '"val_loss":0.0'), "does not verify"),
         (_replace("spec.json", '"data_digest":"', '"data_digest":"0'), "other data"),
         (_replace("history.jsonl", "UnitCommitted", "UnitEaten"), "cannot be read"),
         (lambda folder: shutil.rmtree(folder / "logs"), "cannot copy"),
-        (lambda folder: (folder / "spec.json").write_text("{"), "damaged"),
+        (lambda folder: (folder / "spec.json").write_text("{"), "cannot be read"),
     ],
 )
 def test_what_is_not_whole_is_trained_again(
@@ -152,11 +147,10 @@ def test_what_is_not_whole_is_trained_again(
     harm(first.folder.path)
     taken, reasons = found(home)
     assert taken == 0
-    assert why in reasons or why == "damaged"  # of which project that is, nobody knows
-    if why != "cannot copy":
-        with pytest.raises(RunError) as refused:
-            opened(home, "named", reuse="recorded")
-        assert why in str(refused.value)
+    assert why in reasons
+
+
+NOTHING = "nothing is taken over from earlier runs; not from run recorded: "
 
 
 def test_a_config_that_one_run_has_trained_to_its_end_is_looked_for_in_no_other(
@@ -166,7 +160,7 @@ def test_a_config_that_one_run_has_trained_to_its_end_is_looked_for_in_no_other(
     read = list[str]()
     verified = checkpoint.verify
     monkeypatch.setattr(checkpoint, "verify", lambda ref: (read.append(ref.url), verified(ref)))
-    assert found(home, search={"space": {"lr": [0.2, 0.1, 0.01]}}) == (8, "")
+    assert found(home, search={"space": {"lr": [0.1, 0.01]}})[0] == 8
     last = again if any(url.startswith(again.spec.storage) for url in read) else first
     assert read
     assert all(url.startswith(last.spec.storage + "/") for url in read)
@@ -191,17 +185,9 @@ def test_a_config_that_stands_where_no_state_was_kept_is_trained_from_the_last_o
     assert verify(again) == []
 
 
-def test_of_a_former_run_at_the_same_checkpoints_stays_what_is_taken_over(
-    home: Path, first: RunResult
-) -> None:
-    spec = opened(home, "again", reuse=True)
-    for kind in ("checkpoints", "logs"):
-        (Path(spec.storage) / kind / "c0000" / "x").mkdir(parents=True)
-    reuse.delete_all_but_reused(spec.storage, spec)
-    left = sorted(str(path.relative_to(spec.storage)) for path in Path(spec.storage).glob("*/*"))
-    assert left == [f"{kind}/reused-recorded-c000{n}" for kind in ("checkpoints", "logs") for n in (0, 1)]
-    reuse.delete_all_but_reused(first.spec.storage, spec)
-    assert not list(Path(first.spec.storage).glob("checkpoints/*"))
+def test_a_run_that_deletes_the_former_one_of_its_id_reuses_nothing(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="deletes what reuse would take over"):
+        Launch.of({}, run_id="x", home=tmp_path, fresh=True, store=None, grace=1.0, reuse=True)
 
 
 def test_a_copy_of_a_run_that_begins_afresh_deletes_nothing_of_the_original(
@@ -227,39 +213,12 @@ def test_a_run_that_goes_on_or_was_made_by_other_versions_is_not_taken(
     home: Path, first: RunResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with first.folder.locked():
-        assert found(home) == (0, "it still runs")
+        assert found(home) == (0, f"{NOTHING}it still runs")
     here = versions.of_units(first.spec, first.recipe)
     for name in ("torch", "processor"):
         other = {**here, name: "another"}
         monkeypatch.setattr("cerebro_elastic.runs.start.reuse.of_units", lambda *_, other=other: other)
-        assert found(home) == (0, f"{name} {here[name]}, now another")
-
-
-@pytest.mark.parametrize(
-    ("reusable", "why"),
-    [
-        (Reusable(), "no earlier run has its recipe in this folder"),
-        (
-            Reusable(why_not={"a": ("x", "y", "z"), "b": ("torch 1, now 2",)}),
-            "not from run b: torch 1, now 2",
-        ),
-        (Reusable(why_not={"a": ("x",)}, equal=("b",)), "no earlier run with the same code"),
-        (Reusable(equal=("b",), lacking={"here": "run b, c0001: 8 units"}), "run b, c0001: 8 units"),
-        (Reusable({"here": ()}, equal=("b",)), "no node here is of the kind"),
-    ],
-)
-def test_a_config_that_takes_nothing_over_says_what_differs(reusable: Reusable, why: str) -> None:
-    assert why_nothing(True, reusable, "here").startswith(why)
-
-
-def test_a_run_that_is_not_asked_to_takes_nothing_and_says_what_there_is(
-    home: Path, first: RunResult
-) -> None:
-    recipe, folder = first.recipe, RunFolder(home / "runs" / "new")
-    asked = reuse.find(replace(first.spec, storage=str(folder.path)), recipe, folder, False)
-    assert asked[0].reuse == ""
-    assert "8 of 8 units stand in the run recorded if no file or variable that your code reads" in asked[1]
-    assert not folder.path.exists(), "nothing was linked"
+        assert found(home) == (0, f"{NOTHING}{name} {here[name]}, now another")
 
 
 @pytest.mark.parametrize(
@@ -281,7 +240,7 @@ def test_a_search_that_may_stop_configs_trains_nothing_again(home: Path, search:
     """A config passes ends of epochs whose states are gone."""
     search = {"space": {"lr": {"uniform": [0.01, 0.9]}}, **search}
     kept = record(home, "kept", search=search, epochs=4)
-    again = record(home, "again", reuse="kept", search=search, epochs=4)
+    again = record(home, "again", reuse=True, search=search, epochs=4)
     assert not again.view.trained
     assert content(again) == content(kept)
     assert verify(again) == []
@@ -290,7 +249,7 @@ def test_a_search_that_may_stop_configs_trains_nothing_again(home: Path, search:
 def test_the_clones_of_a_population_need_the_states_of_epochs(home: Path) -> None:
     search = {"method": "pbt", "num": 4, "space": {"lr": [0.01, 0.1, 0.2, 0.3]}}
     record(home, "kept", search=search, epochs=4)
-    steps = read_reusable(opened(home, "looks", reuse="kept", search=search, epochs=4)).steps.values()
+    steps = read_reusable(opened(home, "looks", reuse=True, search=search, epochs=4)).steps.values()
     passed = [visit.output.url for step in steps for visit in step[:-1] if visit.index_in_epoch == 1]
     assert steps
     assert all(Path(url).is_dir() for url in passed)

@@ -42,7 +42,7 @@ RECIPE = {
     "epochs": 2,
     "nodes": 2,
     "task": {"kind": "torch", "model_fn": "a:b", "loss": "mse_loss"},
-    "data": {"source": "c:d"},
+    "data": {"source": "c:d", "partitions": 2},
     "search": {"space": {"lr": [0.1, 0.2]}},
 }
 PLAN = Plan("recorded", partitions=2, epochs=2, min_nodes=2, max_nodes=2)

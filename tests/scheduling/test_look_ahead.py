@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -14,19 +14,15 @@ from cerebro_elastic.core.model.interfaces import Policy, RemainingWork, Schedul
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Progress
 from cerebro_elastic.core.model.units import Strategy, Unit
-from cerebro_elastic.scheduling import look_ahead
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.scheduling.look_ahead import (
     Auto,
     MonteCarlo,
     Target,
     VectorRearrangement,
-    give_owners,
-    instance_of,
-    present_state,
 )
-from cerebro_elastic.scheduling.openshop.rules import Longest
-from cerebro_elastic.simulation import Simulation, SyntheticMetrics, Times, read_faults, redecide, simulate
+from cerebro_elastic.simulation import Simulation, SyntheticMetrics, Times, redecide, simulate
+from support.fault_sentences import read_faults
 from support.world import FixedSearch
 
 PLAN = Plan("r", partitions=3, epochs=2, min_nodes=3, max_nodes=3)
@@ -41,7 +37,7 @@ def run(make: Callable[[], Policy], plan: Plan = PLAN, spread: float = 0.0, faul
     seconds["c0004"] = sum(seconds.values()) / plan.partitions
     nodes = [Node(f"n{k}", f"h{k}") for k in range(plan.min_nodes)]
     toy = SyntheticMetrics({}, plan.epochs * plan.partitions)
-    disturbances = read_faults(faults, [node.name for node in nodes])
+    disturbances = read_faults(faults)
     done = simulate(
         plan,
         nodes,
@@ -110,46 +106,6 @@ def test_it_foresees_what_a_node_will_wait_for() -> None:
     assert Auto().choose(asked) == [("a", Unit("short", 0, 0))]
 
 
-def test_large_problems_are_left_to_the_plain_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = moment(LEFT)
-    monkeypatch.setattr(look_ahead, "LARGEST", 3 * 2 * 2)
-    assert Auto().choose(asked) == [("a", Unit("short", 0, 0))]
-    monkeypatch.setattr(look_ahead, "LARGEST", 3 * 2 * 2 - 1)
-    assert Auto().choose(asked) == [("a", Unit("long", 0, 0))]
-
-
-def rules_tried(unit_seconds: float) -> int:
-    """How many rules are tried at the start of a run of units that take about ``unit_seconds``."""
-    rng = random.Random(1)
-    nodes, configs = ["a", "b", "c"], [f"c{i}" for i in range(CONFIGS)]
-    left = RemainingWork(
-        nodes=dict.fromkeys(nodes, 0.0),
-        configs=dict.fromkeys(configs, 0.0),
-        seconds={name: [unit_seconds * rng.lognormvariate(0, 0.5)] * len(nodes) for name in configs},
-        undone={name: range(len(nodes)) for name in configs},
-        later=dict.fromkeys(configs, 1),
-        holders=[[name] for name in nodes],
-    )
-    state = present_state(instance_of(left), left)
-    give_owners(state, left)
-    tried: list[Longest] = []
-
-    def rules() -> Iterator[Longest]:
-        while True:
-            tried.append(Longest([rng.random() for _ in configs], [rng.random() for _ in nodes]))
-            yield tried[-1]
-
-    look_ahead._best(state, rules())
-    return len(tried) - 1
-
-
-def test_shorter_units_get_less_planning() -> None:
-    """Nodes wait for the answer."""
-    tried = [rules_tried(seconds) for seconds in (1e-4, 0.1, 10.0, 100.0)]
-    assert tried[0] == look_ahead.LEAST_RULES
-    assert tried[0] < tried[1] < tried[2] == tried[3]
-
-
 def evenness(progress: Progress, plan: Plan, seconds: dict[str, float]) -> tuple[float, float]:
     """How many epochs the configs of a simulated run were apart at most, and how long it took."""
     nodes = [Node(f"n{k}", f"h{k}") for k in range(plan.min_nodes)]
@@ -175,14 +131,3 @@ def test_configs_keep_within_an_epoch_of_each_other_where_that_costs_nothing() -
         apart, length = evenness(progress, plan, seconds)
         assert apart <= 1
         assert length <= 1.01 * free
-
-
-def test_evenness_that_costs_time_needs_a_setting() -> None:
-    plan = Plan("r", partitions=3, epochs=12, min_nodes=3, max_nodes=3)
-    rng = random.Random(0)
-    seconds = {f"c{i:04d}": rng.lognormvariate(0, 1.0) for i in range(6)}
-    _, free = evenness(Progress.FREE, plan, seconds)
-    _, affordable = evenness(Progress.AFFORDABLE, plan, seconds)
-    _, even = evenness(Progress.EVEN, plan, seconds)
-    assert affordable <= 1.01 * free
-    assert even > 1.02 * free

@@ -44,15 +44,6 @@ def test_the_most_loaded_node_takes_the_config_with_most_remaining() -> None:
     assert chosen == [("b", Unit("c1", 0, 1)), ("a", Unit("c2", 0, 0))]
 
 
-def test_ties_are_broken_by_name_and_partition() -> None:
-    assert LongestRemaining().choose(moment(c2=1.0, c0=1.0, c1=1.0)) == [
-        ("b", Unit("c0", 0, 1)),
-        ("a", Unit("c1", 0, 0)),
-    ]
-    lone = SchedulingContext({"a": [Unit("c", 0, 3), Unit("c", 0, 1)]}, {"c": 1.0}, {}, lambda _u, _n: 1.0)
-    assert LongestRemaining().choose(lone) == [("a", Unit("c", 0, 1))]
-
-
 def test_a_node_takes_the_unit_whose_batches_its_host_has() -> None:
     units = [Unit("c", 1, partition) for partition in range(8)]
     for policy in (LongestRemaining(), Auto()):

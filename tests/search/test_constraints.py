@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cerebro_elastic.errors import RecipeError
-from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.search.constraints import Constraint, constraint_of
+from support.builders import recipe
 
 POINT: dict[str, Any] = {"lr": 0.1, "width": 32, "act": "relu", "layers": [64, 32], "bias": True}
 
@@ -19,16 +19,7 @@ pytestmark = pytest.mark.usefixtures("imports_as_found")
 
 def constraint(*texts: str, root: Path | None = None) -> Constraint:
     space = {name: [value] for name, value in POINT.items()}
-    return constraint_of(
-        load_recipe(
-            {
-                "task": {"kind": "torch", "model_fn": "m:f", "loss": "mse_loss"},
-                "data": {"source": "x.npz"},
-                "search": {"space": space, "constraints": list(texts)},
-            },
-            root=root,
-        )
-    )
+    return constraint_of(recipe({"space": space, "constraints": list(texts)}, root))
 
 
 @pytest.mark.parametrize(
@@ -52,11 +43,6 @@ def test_expressions_mean_what_python_means(text: str) -> None:
     assert constraint(f"not ({text})")(POINT) is False
 
 
-def test_all_must_hold() -> None:
-    assert constraint()(POINT)
-    assert not constraint("lr < 1", "width < 8")(POINT)
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -65,12 +51,8 @@ def test_all_must_hold() -> None:
         ("__import__('os').system('true')", "Call is not allowed"),
         ("open('x') == 1", "unknown function 'open'; choices: abs, len, max, min, sum"),
         ("act.__class__ == 1", "Attribute is not allowed"),
-        ("layers[0] > 1", "Subscript is not allowed"),
         ("(lambda: 1)() == 1", "Call is not allowed"),
-        ("[x for x in layers] == layers", "ListComp is not allowed"),
-        ("lr is None", "Is is not allowed"),
         ("width & 1 == 0", "BitAnd is not allowed"),
-        ("max(*layers) > 1", "Starred is not allowed"),
         ("+".join(["lr"] * 5000) + " > 1", "too deeply nested"),
         ("(" * 500 + "lr" + ")" * 500 + " > 1", "too many nested parentheses"),
     ],

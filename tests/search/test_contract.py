@@ -12,9 +12,10 @@ from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.errors import SearchError
-from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.search.criterion import Resource
 from cerebro_elastic.testing.search_contract import Tryout, check_search, undefined
+from support import builders
 
 SPACE = {"lr": {"loguniform": [1e-3, 1]}, "drop": {"uniform": [0, 0.5]}}
 CASES: dict[str, dict[str, Any]] = {
@@ -34,26 +35,13 @@ CASES: dict[str, dict[str, Any]] = {
     "hyperband asynchronous": {"method": "hyperband", "asynchronous": True, "num": 30},
     "bohb": {"max_epochs": 3},
     "pbt": {"num": 6, "perturbation_interval": 2},
-    "pbt-replay": {
-        "schedule": [
-            {"units": 0, "hparams": {"lr": 0.1, "drop": 0.1}},
-            {"units": 5, "hparams": {"lr": 0.2, "drop": 0.1}},
-        ]
-    },
     "enqueued": {"method": "tpe", "num": 6, "enqueue": [{"lr": 0.1, "drop": 0.2}, {"lr": 0.2, "drop": 0.2}]},
 }
 
 
 def recipe(case: str, **more: Any) -> Recipe:
     search = {"method": case, "space": SPACE, **CASES[case], **more}
-    return load_recipe(
-        {
-            "epochs": search.get("max_epochs", 9),
-            "task": {"kind": "torch", "model_fn": "m:f", "loss": "mse_loss"},
-            "data": {"source": "x.npz", "partitions": 2},
-            "search": search,
-        }
-    )
+    return builders.recipe(search, epochs=search.get("max_epochs", 9))
 
 
 def checked(
@@ -71,7 +59,7 @@ def checked(
         most=resolved.search.num or 100,
         epochs=resolved.epochs,
         finishes=finishes,
-        trouble=trouble and case != "pbt-replay",  # which has but one config
+        trouble=trouble,
         concurrency=resolved.search.concurrency,
         **({"learn": learn} if learn else {}),
     )
@@ -98,11 +86,6 @@ def test_a_search_survives_an_objective_that_is_never_a_number(case: str) -> Non
     checked(case, learn=undefined, finishes=False)
 
 
-@pytest.mark.parametrize("case", ["random", "tpe", "asha", "median", "hyperband"])
-def test_concurrency_is_kept(case: str) -> None:
-    checked(case, concurrency=2)
-
-
 def ends_its_epochs(tryout: Tryout) -> bool:
     """Nothing was begun that the budget was not enough for."""
     own = (view for view in tryout.configs.values() if view.status is not Status.FAILED and not view.by_hand)
@@ -115,10 +98,9 @@ def ends_its_epochs(tryout: Tryout) -> bool:
         ({"epochs": 20}, lambda r: r.usage.units <= 40 and ends_its_epochs(r)),
         ({"units": 31}, lambda r: r.usage.units <= 31 and ends_its_epochs(r)),
         ({"timeout": 10.0}, lambda r: r.now <= 11.5),
-        ({"node_seconds": 25.0}, lambda r: r.usage.seconds <= 25 + 3),
         ({"target": 1.3}, lambda r: r.usage.units < 80),
     ],
-    ids=["epochs", "units", "timeout", "node-seconds", "target"],
+    ids=["epochs", "units", "timeout", "target"],
 )
 @pytest.mark.parametrize("case", ["random", "asha", "pbt"])
 def test_budgets_are_kept(case: str, budget: dict[str, float], within: Any) -> None:
@@ -126,14 +108,6 @@ def test_budgets_are_kept(case: str, budget: dict[str, float], within: Any) -> N
     assert within(tryout)
     reasons = set(tryout.reasons.values())
     assert any("budget is used up" in reason or "has reached the target" in reason for reason in reasons)
-
-
-def test_asha_lets_the_best_come_to_the_end() -> None:
-    tryout = checked("asha", num=27, trouble=False)
-    by_level = sorted(tryout.configs.values(), key=lambda s: s.curve[0].metrics["val_loss"])
-    assert by_level[0].status is Status.FINISHED
-    assert sum(s.status is Status.FINISHED for s in by_level) <= 5
-    assert {s.epochs for s in by_level if s.status is Status.STOPPED} <= {1, 3}
 
 
 def test_hyperband_promotes_the_best_of_each_rung() -> None:

@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.model.interfaces import Search, SearchContext
-from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.core.model.interfaces import SearchContext
+from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.search.halving import why_not_longer, why_not_more
+from support import builders
 
-TASK = {"kind": "torch", "model_fn": "torch.nn:Linear", "loss": "cross_entropy", "optimizer": "SGD"}
 SPACE = {"lr": {"uniform": [0.0, 1.0]}}
 
 
 def recipe(epochs: int = 9, **search: Any) -> Recipe:
-    of_search = {"space": SPACE, **search}
-    return load_recipe({"task": TASK, "data": {"source": "a:b"}, "epochs": epochs, "search": of_search})
+    return builders.recipe({"space": SPACE, **search}, epochs=epochs)
 
 
 SEARCHES: dict[str, tuple[dict[str, Any], int, str | None, str | None]] = {
@@ -44,12 +43,3 @@ def test_a_search_says_which_lengthening_would_change_it(name: str) -> None:
     reason = why_not_more(make_search(after), after)
     assert (reason is None) == (more is None), reason
     assert more is None or more in str(reason)
-
-
-def test_a_search_of_a_plugin_is_not_trusted_with_a_longer_run() -> None:
-    class Theirs(Search):
-        pass
-
-    after = recipe(27, method="random", num=4)
-    assert why_not_longer(Theirs(), after, SearchContext(epochs=9), 27) is not None
-    assert why_not_more(Theirs(), after) is not None

@@ -12,26 +12,12 @@ from hypothesis import strategies as st
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import ConfigView, Decision, Resume, SearchContext, Stop
 from cerebro_elastic.core.model.state import Point
-from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.search.halving import asha
+from support.builders import recipe
 
 RUNGS, EPOCHS, FACTOR = (1, 2, 4), 5, 2
-RECIPE = load_recipe(
-    {
-        "name": "standings",
-        "epochs": EPOCHS,
-        "task": {"kind": "torch", "model_fn": "none:none", "loss": "mse_loss", "optimizer": "SGD"},
-        "data": {"source": "none.npz"},
-        "objective": {"metric": "loss", "mode": "min"},
-        "search": {
-            "method": "asha",
-            "num": 20,
-            "reduction_factor": FACTOR,
-            "concurrency": 100,
-            "space": {"x": {"uniform": [0, 1]}},
-        },
-    }
-)
+SEARCH = {"method": "asha", "num": 20, "reduction_factor": FACTOR, "concurrency": 100}
+RECIPE = recipe({**SEARCH, "space": {"x": {"uniform": [0, 1]}}}, epochs=EPOCHS, objective={"metric": "loss"})
 Change = tuple[int, int, float, Status, bool, bool]
 CHANGES = st.lists(
     st.tuples(

@@ -10,9 +10,8 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model import events as ev
-from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import Event, RunEnded, StateRead
 from cerebro_elastic.core.model.interfaces import ConfigView, SearchContext
@@ -22,12 +21,9 @@ from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.errors import RecipeError, SearchError
 from cerebro_elastic.recipes import Objective, Recipe, load_recipe
 from cerebro_elastic.registry import load
-from cerebro_elastic.reporting.results import leaderboard
-from cerebro_elastic.runs.forecast.simulate import simulate_plan, toy_curves
-from cerebro_elastic.runs.from_recipe import plan_of
 from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.search.study_journal import study_of
-from cerebro_elastic.simulation import Times
+from support import builders
 from support.histories import folded
 
 LOSS = Objective(metric="loss")
@@ -42,15 +38,8 @@ def broken(trial):
 
 
 def recipe(**search: Any) -> Recipe:
-    return load_recipe(
-        {
-            "epochs": 2,
-            "task": {"kind": "torch", "model_fn": "m:f", "loss": "mse_loss"},
-            "data": {"source": "x.npz"},
-            "search": {"space": {"lr": {"loguniform": [1e-3, 1]}, "act": ["a", "b"]}, **search},
-            "objective": {"metric": "loss"},
-        }
-    )
+    space = {"lr": {"loguniform": [1e-3, 1]}, "act": ["a", "b"]}
+    return builders.recipe({"space": space, **search}, epochs=2, objective={"metric": "loss"})
 
 
 def history(losses: dict[str, Sequence[float]]) -> list[Event]:
@@ -68,8 +57,9 @@ def history(losses: dict[str, Sequence[float]]) -> list[Event]:
             unit, at = Unit(name, epoch, 0), len(events) + 1
             output = CheckpointRef(f"{name}{epoch}", f"{name}{epoch}", 1)
             events.append(ev.UnitAssigned(at, Attempt(unit, "n", 2, revision, head)))
-            visit = Visit(unit, 0, "n", at, head, output, 1, 1, 1.0, 0.0, 100.0, {"loss": value})
-            events.append(ev.UnitCommitted(at + 1, visit))
+            chain = {"attempt": at, "input": head, "output": output}
+            done = builders.visit(name, epoch, metrics={"loss": value}, **chain)
+            events.append(ev.UnitCommitted(at + 1, done))
             head, revision = output, at + 1
         if len(values) < 2:
             events.append(ev.ConfigEnded(len(events) + 1, name, Status.STOPPED, "rests"))
@@ -111,22 +101,6 @@ def test_a_history_is_a_study_at_every_moment() -> None:
         study.set_user_attr("a", 1)
 
 
-def test_a_study_has_the_mean_over_all_seeds_of_a_config() -> None:
-    search = {"space": {"lr": [0.01, 0.02]}}
-    given = {"task": {"kind": "torch", "model_fn": "m:f", "loss": "mse_loss"}, "data": {"source": "x.npz"}}
-    seeded = load_recipe({**given, "epochs": 2, "search": search, "repeats": {"min": 1, "max": 3}})
-    plan = plan_of(seeded, "r", 1, 1)
-    done = simulate_plan(seeded, plan, Times(usual=10.0), toy_curves(seeded, plan))
-    study = watched(seeded, done.events)
-    rows = {row.config: row for row in leaderboard(RunView(done.events), seeded.objective)}
-    assert [len(row.scores) for row in rows.values()] == [3, 3]
-    for trial in study.trials:
-        row = rows[trial.user_attrs["config"]]
-        assert trial.state is TrialState.COMPLETE
-        assert trial.value == row.best
-        assert trial.value == min(trial.intermediate_values.values())
-
-
 def test_a_users_study_becomes_a_section_and_gets_its_trials() -> None:
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(), pruner=optuna.pruners.NopPruner())
     study.enqueue_trial({"lr": 0.5, "act": "b"})
@@ -148,10 +122,6 @@ def test_a_users_study_becomes_a_section_and_gets_its_trials() -> None:
             "is to maximize, the objective 'loss' has mode 'min'",
         ),
         (lambda: optuna.create_study(directions=["minimize", "minimize"]), "minimize, minimize"),
-        (
-            lambda: optuna.create_study(sampler=optuna.samplers.BruteForceSampler()),
-            "sampler is BruteForceSampler, which has no counterpart",
-        ),
         (
             lambda: optuna.create_study(pruner=optuna.pruners.WilcoxonPruner()),
             "pruner is WilcoxonPruner, which has no counterpart",

@@ -23,6 +23,7 @@ from cerebro_elastic.core.model.events import (
 )
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.simulation import redecide
 from support.world import RestlessSearch, World
@@ -30,58 +31,10 @@ from support.world import RestlessSearch, World
 POLICY = LongestRemaining()
 
 
-def world_of(nodes: str, partitions: int, configs: int) -> World:
-    world = World(Plan("r", partitions, 3, max_nodes=4, tries=3), configs, POLICY)
-    world.elect()
-    for name in nodes:
-        world.join(name)
-    look(world)
-    return world
-
-
 def look(world: World, revisions: int = 12) -> None:
     """The leader takes in the next revisions, one after the other, and acts on each."""
     for _ in range(revisions):
         world.control()
-
-
-def fails(world: World, *nodes: str) -> None:
-    """The units of these nodes fail, and the leader looks only then."""
-    for name in nodes:
-        world.start(name)
-        world.fail(-1, FailureKind.CRASH)
-
-
-def test_two_nodes_may_fail_within_one_look_of_the_leader() -> None:
-    """The state after both failures explains one event more than the state in which the leader decided, and
-    then nothing explains the homes."""
-    world = world_of("abc", 3, 2)
-    world.start("a")
-    fails(world, "b")
-    world.commit(-1)
-    world.join("d")
-    look(world, 1)
-    fails(world, "c")
-    look(world)
-    fails(world, "b", "c")
-    look(world)
-    fails(world, "a", "b")
-    look(world, 1)
-    fails(world, "c")
-    look(world)
-    assert redecide(world.trace(), POLICY, world.search).explanation is None
-
-
-def test_a_save_may_end_before_the_leader_gives_its_node_the_next_unit() -> None:
-    """The store refuses that unit, and takes the next event of the same decision."""
-    world = world_of("ab", 2, 4)
-    world.start("a")
-    world.start("b")
-    world.trained(0)
-    world.commit(1)
-    world.commit(0)
-    look(world)
-    assert redecide(world.trace(), POLICY, world.search).explanation is None
 
 
 def eventful(seed: int) -> tuple[World, list[int]]:
@@ -156,3 +109,14 @@ def test_each_forged_decision_is_found(seed: int) -> None:
         again = redecide(record, POLICY, world.search)
         assert again.explanation is not None
         assert again.matched < again.total
+
+
+@pytest.mark.parametrize(("read", "explained"), [(-1, True), (0, False)])
+def test_an_assignment_says_what_its_leader_had_read(read: int, explained: bool) -> None:
+    """What is decided on an earlier state than the record begins with cannot be decided again."""
+    world, _ = eventful(1)
+    at, event = next((n, e) for n, e in enumerate(world.events) if isinstance(e, UnitAssigned))
+    head = RecordHead(world.events[at - 1].revision + read, "digest")
+    forged = replace(event, attempt=replace(event.attempt, expected=77.0, record=head))
+    again = redecide([*record_of(world.events[:at], at), forged], POLICY, world.search)
+    assert (again.explanation is None) == explained

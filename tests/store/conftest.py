@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
-from math import inf
 
 import pytest
 
@@ -38,14 +37,12 @@ class Proxy:
 
     While ``swallow`` is set, no answer comes through; while ``cut`` is set, a connection ends when
     its answer begins. An answer of more bytes at once than ``most`` ends all answers of its connection.
-    Answers come at ``rate`` bytes a second.
     """
 
     def __init__(self, target: str, context: ssl.SSLContext | None = None) -> None:
         self.swallow = False
         self.cut = False
         self.most = 1 << 20
-        self.rate = inf
         self._target = target
         self._context = context
         self._loop = asyncio.new_event_loop()
@@ -105,8 +102,6 @@ class Proxy:
                     break
                 if answers and len(data) > self.most:
                     await asyncio.Event().wait()
-                if answers:
-                    await asyncio.sleep(len(data) / self.rate)
                 if not (answers and self.swallow):
                     sink.write(data)
                     await sink.drain()

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -17,40 +16,13 @@ from cerebro_elastic.store.client.base import Put, Store, at_revision
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.etcd_program import may_diverge
 from cerebro_elastic.store.client.lease import LeaseKeeper
-from support.etcd_cluster import EtcdCluster, compact, etcd_version
-from support.store_contract import StoreContract, expect
+from support.etcd_cluster import EtcdCluster, etcd_version
+from support.store_contract import expect
 from support.waiting import SOON
 
 pytestmark = pytest.mark.filterwarnings("ignore:etcd at .* may make the members:UserWarning")
 
 Connect = Callable[[StoreSettings], EtcdStore]
-_HALF = 20
-"""Tests of the contract before a member falls."""
-
-
-@pytest.fixture(scope="class")
-def falling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
-    with EtcdCluster(tmp_path_factory.mktemp("falling")) as cluster:
-        yield cluster
-
-
-class TestEtcdClusterStore(StoreContract):
-    _tests = count()
-
-    @pytest.fixture
-    def store(self, falling: EtcdCluster, connect: Connect) -> Iterator[Store]:  # type: ignore[override]
-        self.cluster = falling
-        if next(self._tests) == _HALF:
-            falling.kill(0)
-        with closing(connect(falling.settings)) as store:
-            # A linearizable read: when it is answered, somebody leads.
-            store.get("/")
-            yield store
-
-    def compact(self, store: Store, revision: int) -> None:
-        assert isinstance(store, EtcdStore)
-        endpoint = next(member.endpoint for member in self.cluster.members if member.process)
-        compact(endpoint, revision)
 
 
 def count_up(store: Store, key: str, to: int) -> None:

@@ -59,18 +59,6 @@ def ann(server: EmbeddedEtcd) -> StoreSettings:
     return replace(server.settings, user="ann", password=PASSWORD)
 
 
-def test_every_verb_with_a_login(connect: Connect, ann: StoreSettings) -> None:
-    with closing(connect(ann)) as store:
-        lease = store.grant(30)
-        revision = put(store, "/ours/x", b"1", lease)
-        with store.watch("/ours/", revision) as watch:
-            assert expect(watch).revision == revision
-        assert store.keep(lease) == 30
-        assert store.range("/ours/").items[0].value == b"1"
-        store.revoke(lease)
-        assert store.get("/ours/x") is None
-
-
 def test_a_wrong_password_is_refused_and_not_shown(connect: Connect, ann: StoreSettings) -> None:
     with closing(connect(replace(ann, password="wrong-pw"))) as store:
         for verb in (lambda: store.get("/ours/x"), lambda: put(store, "/ours/x")):
@@ -98,7 +86,6 @@ def test_other_keys_are_denied(connect: Connect, ann: StoreSettings) -> None:
     [
         ("role/revoke", "permission denied; let the user"),
         ("user/delete", "authentication failed.*check CEREBRO_ETCD_USER"),
-        ("user/changepw", "authentication failed.*check CEREBRO_ETCD_USER"),
     ],
 )
 def test_a_watch_that_is_no_longer_allowed_ends(
@@ -115,7 +102,7 @@ def test_a_watch_that_is_no_longer_allowed_ends(
         ("user/grant", {"user": name, "role": name}),
     ):
         ask(server.settings, step, body, root)
-    settings = replace(server.settings, user=name, password=PASSWORD, patience=1.0)
+    settings = replace(server.settings, user=name, password=PASSWORD, patience=6.0)
     with closing(connect(settings)) as store, store.watch(f"/{name}/", put(store, f"/{name}/x")) as watch:
         expect(watch)
         ask(server.settings, path, {"name": name, "role": name, "password": "another", **keys}, root)

@@ -113,18 +113,3 @@ def test_a_server_without_the_key_is_not_believed(served: StoreSettings, tmp_pat
         pytest.raises(StoreRefused, match="certificate that the run's key did not make"),
     ):
         store.get("/x")
-
-
-@pytest.mark.parametrize(
-    ("listen", "reached"),
-    [("0.0.0.0", "127.0.0.1"), ("127.0.0.2", "127.0.0.2"), ("localhost", "localhost"), ("[::1]", "[::1]")],
-)
-def test_it_listens_at_the_given_address(tmp_path: Path, listen: str, reached: str) -> None:
-    try:
-        port = free_port("::1" if ":" in listen else "127.0.0.1")
-    except OSError:
-        pytest.skip("this machine has no IPv6")
-    with EmbeddedEtcd(tmp_path / "data", KEY, Listen(listen, port)):
-        settings = StoreSettings(endpoints=(f"{reached}:{port}",), run_key=KEY)
-        with closing(EtcdStore(settings)) as store:
-            put(store, "/x")

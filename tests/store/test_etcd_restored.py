@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.errors import Compacted, Rewound
+from cerebro_elastic.errors import Rewound
 from cerebro_elastic.store.client.base import Watch
 from cerebro_elastic.store.client.etcd import EtcdStore
 from support.etcd_cluster import EtcdCluster, compact
@@ -74,24 +74,6 @@ def test_a_store_that_went_back_is_reported(server: EtcdCluster, backup: Path, c
         assert snapshot.items[0].value == b"0"
         with store.watch("/", snapshot.revision + 1) as again:
             expect_put(store, again)
-
-
-def test_writes_before_the_backup_stay(server: EtcdCluster, backup: Path, connect: Connect) -> None:
-    """A watch that has seen nothing but what is in the backup goes on."""
-    with closing(connect(server.settings)) as store, store.watch("/", store.range("/").revision + 1) as watch:
-        restore(server, backup)
-        expect_put(store, watch)
-
-
-def test_revisions_that_were_bumped_are_compacted(
-    server: EtcdCluster, backup: Path, connect: Connect
-) -> None:
-    with closing(connect(server.settings)) as store:
-        watch = store.watch("/", store.range("/").revision + 1)
-        seen = expect_put(store, watch)
-        restore(server, backup, beyond=seen + 10)
-        with pytest.raises(Compacted, match="etcd is compacted at"):
-            watch.next(timeout=SOON)
 
 
 def test_another_cluster_at_the_same_address_is_reported(server: EtcdCluster, connect: Connect) -> None:

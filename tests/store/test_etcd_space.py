@@ -18,7 +18,6 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from support.etcd_cluster import EtcdCluster, exchange, make_room
 from support.store_contract import expect, put
-from support.waiting import SOON
 
 Connect = Callable[[StoreSettings], EtcdStore]
 QUOTA = 2 << 20
@@ -70,19 +69,6 @@ def test_a_full_store_says_what_to_do_and_goes_on_afterwards(connect: Connect, s
         assert store.keep(store.grant(60)) == 60
         put(store, "/node")
         assert expect(watch).changes[0].item is not None
-
-
-def test_a_write_waits_for_room(connect: Connect, server: EtcdCluster) -> None:
-    (endpoint,) = server.settings.endpoints
-    with closing(connect(replace(server.settings, patience=1.0))) as store:
-        last = fill(store, "/full")
-    with closing(connect(server.settings)) as store, ThreadPoolExecutor(1) as pool:
-        assert store.get("/x") is None
-        writing = pool.submit(store.txn, [absent("/x")], [Put("/x", b"")])
-        with pytest.raises(TimeoutError):
-            writing.result(timeout=0.2)
-        make_room(endpoint, last)
-        assert writing.result(timeout=SOON).succeeded
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from cerebro_elastic.core.model.events import RunExtended
 from cerebro_elastic.core.model.run import Extension, Plan, Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.start.prepare_run import extend_in_store
-from cerebro_elastic.store.client.base import Delete
 from support.faults import Lost, losing
 from support.ledger import Ledger
 from support.memory_store import MemoryStore
@@ -68,12 +67,6 @@ def test_of_two_people_one_wins_and_the_other_gets_an_error() -> None:
     with pytest.raises(RunError, match="extended by somebody else meanwhile"):
         extend_in_store(stage.ledger, longer(SPEC, 4))
     assert [event.extension.epochs for event in stage.extensions()] == [3]
-
-
-def test_a_run_that_has_not_ended_is_not_extended() -> None:
-    stage = Stage()
-    stage.store.txn([], [Delete(stage.ledger.keys.outcome)])
-    assert not stage.ledger.extend_run(SPEC, longer(SPEC, 3))
 
 
 def test_an_extension_that_was_begun_is_completed_and_the_code_is_the_runs_last() -> None:

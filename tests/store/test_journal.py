@@ -8,15 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cerebro_elastic.controller.controller import Controller
 from cerebro_elastic.controller.follower import Follower
-from cerebro_elastic.core.history.machine import fold
-from cerebro_elastic.core.invariants import check
-from cerebro_elastic.core.model.events import Event, NodeLeft, UnitCommitted
+from cerebro_elastic.core.model.events import Event, NodeLeft
 from cerebro_elastic.core.model.interfaces import SchedulingContext
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
-from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import DiskFull, Rewound, RunError, StorageError
 from cerebro_elastic.store.client.base import Delete
@@ -24,7 +20,7 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal, read_journal, with_digest
 from support.full_disk import room_in_files
-from support.ledger import Leader, Ledger
+from support.ledger import Ledger
 from support.world import World
 
 
@@ -54,12 +50,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "history.jsonl"
 
 
-def leadership(world: World) -> Leader:
-    item = world.store.get(world.ledger.keys.leader)
-    assert item is not None
-    return Leader(world.ledger, item.create_revision)
-
-
 def append_all(journal: Journal, events: list[Event]) -> None:
     for event in events:
         journal.append([event])
@@ -70,13 +60,6 @@ def follow(world: World, journal: Journal, since: int) -> None:
     with Follower(world.ledger, since, lambda events, _: journal.append(events)) as follower:
         while follower.step(0):
             pass
-
-
-def folded(events: list[Event]) -> State:
-    state = State()
-    for event in events:
-        state = fold(state, event)
-    return state
 
 
 def test_events_come_back_as_they_were_and_again_changes_nothing(world: World, path: Path) -> None:
@@ -120,20 +103,6 @@ def test_a_disk_that_is_full_at_any_byte_leaves_the_record_as_it_was(world: Worl
         assert path.read_bytes() == before + line
 
 
-def test_lines_that_an_interrupt_left_behind_the_known_end_are_written_once(world: World, path: Path) -> None:
-    """Ctrl-C may come between the write and the note of it."""
-    events = play(world, 2)
-    append_all(Journal(path), events)
-    whole = path.read_bytes()
-    lines = whole.splitlines(keepends=True)
-    for left in (lines[-1], lines[-1][:30]):
-        path.write_bytes(b"".join(lines[:-1]))
-        journal = Journal(path)
-        path.write_bytes(b"".join(lines[:-1]) + left)
-        append_all(journal, events[-1:])
-        assert path.read_bytes() == whole
-
-
 def test_a_record_that_another_program_has_cut_is_not_continued(world: World, path: Path) -> None:
     events = play(world, 2)
     journal = Journal(path)
@@ -141,62 +110,6 @@ def test_a_record_that_another_program_has_cut_is_not_continued(world: World, pa
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(StorageError, match=r"history\.jsonl has .* another program has cut it"):
         journal.append(events[-1:])
-
-
-@pytest.mark.parametrize("known", [1, 4, 9])
-def test_missed_events_are_appended(world: World, path: Path, known: int) -> None:
-    """Behind what is there, however much of the last revision that is."""
-    events = play(world, 3)
-    append_all(Journal(path), events[:known])
-    world.lose("a")
-    world.elect()
-    journal = Journal(path)
-    since = journal.resume(world.ledger.read())
-    assert since == events[known - 1].revision
-    follow(world, journal, since)
-    assert read_journal(path) == world.trace()
-
-
-def test_a_revision_of_which_a_part_was_written_is_completed(path: Path) -> None:
-    """Two nodes that leave with one lease are one revision of two lines."""
-    world = World(Plan("r", partitions=1, epochs=1), 1, FirstUnit())
-    lease = world.store.grant(10)
-    world.ledger.register(Node("a", "host"), lease)
-    world.ledger.register(Node("b", "host"), lease)
-    world.store.revoke(lease)
-    events = world.trace()
-    assert [type(event) for event in events[-2:]] == [NodeLeft, NodeLeft]
-    assert events[-1].revision == events[-2].revision
-    append_all(Journal(path), events[:-1])
-    journal = Journal(path)
-    follow(world, journal, journal.resume(world.ledger.read()))
-    assert read_journal(path) == events
-
-
-def test_nothing_is_left_out_between_the_election_and_the_taking_over(path: Path) -> None:
-    """What happens in between is in the controller's state already, and yet in its history."""
-    world = World(Plan("r", partitions=2, epochs=1), 2, FirstUnit())
-    append_all(Journal(path), play(world, 1))
-    while not world.workers:
-        world.control()
-        world.start("a")
-    journal = Journal(path)
-    since = journal.resume(world.ledger.read())
-    world.elect()
-    world.commit(0)
-    with Controller(
-        *(leadership(world), world.policy, world.search),
-        name="controller-2",
-        since=since,
-        observe=lambda events, _: journal.append(events),
-    ) as controller:
-        while (
-            not isinstance(read_journal(path)[-1], UnitCommitted)
-            or journal.revision < leadership(world).fence
-        ):
-            assert controller.step(0)
-    recorded = read_journal(path)
-    assert recorded == world.trace()[: len(recorded)]
 
 
 def test_it_begins_with_the_run_as_it_is(path: Path, etcd: EmbeddedEtcd) -> None:
@@ -225,17 +138,6 @@ def test_it_begins_with_the_run_as_it_is(path: Path, etcd: EmbeddedEtcd) -> None
     journal.append([NodeLeft(read.revision, "gone")])
     assert read_journal(path) == [read], "what came before is not added"
     assert Journal(path).resume(read) == since, "nothing that only this file has is read from the store"
-
-
-def test_where_the_store_has_forgotten_it_goes_on_from_the_state(world: World, path: Path) -> None:
-    events = play(world, 3)
-    append_all(Journal(path), events[:5])
-    read = world.ledger.read()
-    since = Journal(path).resume(read, afresh=True)
-    assert since == read.revision + 1
-    assert read_journal(path) == [*events[:5], read]
-    assert len(read.visits) == 3
-    assert folded(read_journal(path)) == world.ledger.state()
 
 
 def test_a_store_that_is_behind_goes_on_from_its_state(world: World, path: Path) -> None:
@@ -276,11 +178,3 @@ def test_a_damaged_line_is_named(world: World, path: Path) -> None:
     )
     with pytest.raises(RunError, match=r"history\.jsonl:3: .*Nonsense"):
         read_journal(path)
-
-
-def test_the_record_of_a_whole_run_passes_the_invariants(world: World, path: Path) -> None:
-    append_all(Journal(path), play(world, 8))
-    while world.ledger.state().outcome is None:
-        world.control()
-    append_all(Journal(path), world.trace())
-    assert check(read_journal(path), readable=lambda ref: ref.digest in world.saved) == []

@@ -10,7 +10,6 @@ from unittest.mock import Mock
 import pytest
 
 from cerebro_elastic.errors import StoreRefused, StoreUnavailable
-from cerebro_elastic.store.client.base import Put
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lease import LeaseDeadline, LeaseKeeper, PacketCheck
@@ -49,11 +48,6 @@ class TestDeadline:
         assert not deadline.renew(sent=4.0, granted=100.0, now=10.0)
         assert deadline.left(10.0) == 0.0
 
-    def test_a_short_grant_takes_nothing_away(self) -> None:
-        deadline = LeaseDeadline(ends=10.0)
-        assert deadline.renew(sent=4.0, granted=1.0, now=5.0)
-        assert deadline.ends == 10.0
-
 
 def test_a_kept_lease_outlives_its_ttl_and_ends_with_the_keeper(
     etcd: EmbeddedEtcd, store_prefix: str
@@ -67,14 +61,6 @@ def test_a_kept_lease_outlives_its_ttl_and_ends_with_the_keeper(
         assert store.get(store_prefix + "x") is None
         assert not keeper.lost.is_set()
         assert "revoked" in repr(keeper)
-
-
-def test_it_is_renewed_again_and_again() -> None:
-    store = FaultyStore()
-    with LeaseKeeper(store, ttl=0.15) as keeper:
-        for _ in range(5):
-            assert store.renewed.acquire(timeout=SOON)
-        assert not keeper.lost.is_set()
 
 
 def test_a_lease_that_the_store_has_ended_is_lost_at_once() -> None:
@@ -133,27 +119,3 @@ def test_a_store_that_is_slow_loses_no_packets(monkeypatch: pytest.MonkeyPatch) 
         for _ in range(3):
             assert exchanged.acquire(timeout=SOON)
     assert not problems
-
-
-def test_revoke_twice_and_after_the_loss() -> None:
-    store = FaultyStore()
-    keeper = LeaseKeeper(store, ttl=30)
-    store.txn([], [Put("/x", b"", keeper.lease)])
-    keeper.revoke()
-    keeper.revoke()
-    assert store.get("/x") is None
-    assert not keeper.lost.is_set()
-
-
-def test_leaving_an_unreachable_store_hides_no_error() -> None:
-    """The lease then ends by its own time; what the block raised goes on."""
-
-    class Gone(FaultyStore):
-        def revoke(self, lease: int) -> None:
-            raise StoreUnavailable(f"lease {lease} is out of reach")
-
-    with pytest.raises(ZeroDivisionError), LeaseKeeper(Gone(), ttl=30):
-        raise ZeroDivisionError
-    keeper = LeaseKeeper(Gone(), ttl=30)
-    with pytest.raises(StoreUnavailable):
-        keeper.revoke()

@@ -10,23 +10,20 @@ from itertools import product
 
 import pytest
 
-from cerebro_elastic.core.history.members import member
 from cerebro_elastic.core.model import events as ev
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Member, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
-from cerebro_elastic.core.model.state import Estimate
 from cerebro_elastic.core.model.units import CheckpointRef, Measurement, PartialUnit, Phase, Strategy, Unit
 from cerebro_elastic.errors import LeaseLost, RunError, TxnUnknown
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.operators import Allowance, OperatorLedger
-from support.clocks import HandClock
+from cerebro_elastic.store.ledger.operators import OperatorLedger
 from support.faults import Lost, losing
-from support.histories import child, folded
+from support.histories import folded
 from support.ledger import Ledger
 from support.memory_store import MemoryStore
 
@@ -170,39 +167,7 @@ def test_people_stop_resume_and_clone_under_any_leader(stage: Stage) -> None:
     assert resumed.status is Status.LIVE
     with stage.unchanged():
         assert ledger.resume("c0", "again") == resumed
-    assert stage.kinds(3) == [
-        ev.ConfigEnded,
-        ev.ConfigCreated,
-        ev.ConfigResumed,
-    ]
-
-
-def test_a_run_does_not_end_while_a_request_is_open(stage: Stage) -> None:
-    ledger = stage.ledger
-    assert stage.leader.end_config(stage.config, Status.STOPPED, "enough") is not None
-    asked = ledger.state().asked
-    assert ledger.resume("c0", "not yet") is not None
-    with stage.unchanged():
-        assert stage.leader.end_run("finished", asked) is None
-    assert ledger.stop("c0", "now") is not None
-    assert stage.leader.end_run("finished", ledger.state().asked) is not None
-    with stage.unchanged():
-        assert ledger.resume("c0", "late") is None
-        assert ledger.clone("c0", {}) is None
-    assert isinstance(stage.events()[-1], ev.RunEnded)
-
-
-def test_a_child_is_created_only_while_its_parent_stands_where_it_did(stage: Stage) -> None:
-    first = stage.assigned()
-    assert stage.ledger.commit(first, stage.config, stage.visit(first), stage.plan)
-    parent = stage.config
-    young = child(parent, "c0001", {}, {})
-    second = stage.assigned(1)
-    assert stage.ledger.commit(second, stage.config, stage.visit(second), stage.plan)
-    with stage.unchanged():
-        assert stage.leader.create_config(young, parent.revision) is None
-    with pytest.raises(RunError, match="has done 1 epoch there, all it has"):
-        stage.ledger.clone(evaluated(stage).id, {})
+    assert stage.kinds(3) == [ev.ConfigEnded, ev.ConfigCreated, ev.ConfigResumed]
 
 
 def evaluated(stage: Stage) -> Config:
@@ -215,46 +180,6 @@ def evaluated(stage: Stage) -> Config:
     visit = replace(stage.visit(replace(attempt, token=token)), output=attempt.input)
     assert stage.ledger.commit(replace(attempt, token=token), stage.config, visit, stage.plan)
     return stage.config
-
-
-@pytest.mark.parametrize("lost", SEQUENCES)
-def test_peoples_requests_happen_once_whatever_is_lost(
-    memory_stage: Stage, lost: tuple[Lost | None, ...]
-) -> None:
-    ledger, faults = memory_stage.ledger, memory_stage.faults
-    faults.extend(lost)
-    assert ledger.clone("c0", {"lr": 0.2}) is not None
-    faults.clear()
-    assert list(ledger.state().configs) == ["c0", "c0001"]
-    faults.extend(lost)
-    assert ledger.stop("c0", "enough") is not None
-    faults.clear()
-    assert [type(event) for event in memory_stage.events()[-2:]] == [ev.ConfigCreated, ev.ConfigEnded]
-
-
-def test_an_agents_budget_counts_a_config_with_all_its_trainings_once() -> None:
-    plan, store = Plan("r", partitions=3, epochs=1, folds=3), MemoryStore()
-    ledger = Ledger(store, "r")
-    assert ledger.open_run(Spec(plan, {"epochs": 1}, "", "", "", "", {}, "", ""))
-    leader = ledger.lead("controller", store.grant(30))
-    assert leader is not None
-    first, *others = (member("c0000", {"lr": 0.1}, number, 0, plan) for number in range(3))
-    assert leader.write(ledger.state(), ev.ConfigCreated(0, first, tuple(others))) is not None
-
-    def add(lr: float, **allowed: int) -> tuple[int, int]:
-        agent = Allowance("robot", **allowed)
-        new = ledger.clone("c0000", {"lr": lr}, lambda _: None, allowance=agent)
-        assert new is not None
-        assert new.id == f"{new.member_of}.f0"
-        return agent.used(ledger.state().configs.values(), plan)
-
-    assert add(0.2, configs=1, units=6) == (1, 6)
-    with pytest.raises(RunError, match="may add 1 config to this run, and has added 1"):
-        add(0.3, configs=1)
-    with pytest.raises(RunError, match=r"the config takes 6 units, and .* add 5 more of 11"):
-        add(0.3, configs=2, units=11)
-    assert len(ledger.state().configs) == 6, "no training of a config that is refused has begun"
-    assert add(0.3, configs=2, units=12) == (2, 12)
 
 
 def test_each_transaction_is_one_event_and_the_fold_is_the_snapshot(stage: Stage) -> None:
@@ -299,14 +224,6 @@ def test_a_measurement_is_noted_once_when_the_run_has_ended(memory_stage: Stage,
     assert [event.measurement for event in events] == [found, replace(found, number=1, by="Bob")]
 
 
-def test_a_new_leader_has_the_last_order(stage: Stage) -> None:
-    first, last = (("n", "c0", 0, 0),), (("n", "c0", 0, 1), ("m", "c0", 0, 0))
-    for order in (first, last):
-        assert stage.leader.set_order(order) is not None
-    assert [event.order for event in stage.events() if isinstance(event, ev.Ordered)] == [first, last]
-    assert stage.ledger.state().order == last
-
-
 @pytest.mark.parametrize("verb", CONTROLLER)
 def test_a_deposed_controller_changes_nothing(stage: Stage, verb: str) -> None:
     attempt = stage.assigned()
@@ -324,21 +241,6 @@ def test_a_leader_is_not_displaced(stage: Stage) -> None:
         Ledger(stage.store, uuid.uuid4().hex).lead("another", lease)
 
 
-def test_a_run_is_opened_once(stage: Stage) -> None:
-    with stage.unchanged():
-        assert not stage.ledger.open_run(replace(stage.spec, data="elsewhere"))
-    assert stage.ledger.spec() == stage.spec
-
-
-def test_a_config_is_created_once_and_ended_at_its_revision(stage: Stage) -> None:
-    old = stage.config
-    attempt = stage.assigned()
-    assert stage.ledger.commit(attempt, old, stage.visit(attempt), stage.plan)
-    with stage.unchanged():
-        assert stage.leader.create_config(Config("c0", {})) is None
-        assert stage.leader.end_config(old, Status.STOPPED, "enough") is None
-
-
 def test_an_assignment_needs_an_idle_node_its_registration_and_the_config_as_it_is(stage: Stage) -> None:
     attempt = stage.assigned()
     with stage.unchanged():
@@ -354,26 +256,32 @@ def test_an_assignment_needs_an_idle_node_its_registration_and_the_config_as_it_
         assert stage.leader.assign(stale) is None, "registered anew"
 
 
-@pytest.mark.parametrize("report", ["commit", "fail"])
-@pytest.mark.parametrize("fence", ["withdrawn", "registered anew", "gone", "config ended", "reassigned"])
-def test_a_fenced_attempt_reports_nothing(stage: Stage, report: str, fence: str) -> None:
-    attempt, config = stage.assigned(), stage.config
-    visit = stage.visit(attempt)
-    if fence == "registered anew":
-        stage.register_anew()
-    elif fence == "gone":
-        stage.store.revoke(stage.node_lease)
-    elif fence == "config ended":
-        assert stage.leader.end_config(config, Status.STOPPED, "enough")
-    else:
-        assert stage.leader.withdraw(attempt)
-        if fence == "reassigned":
-            stage.assigned()
+def saved_behind(stage: Stage, partition: int = 0) -> Attempt:
+    saving = stage.ledger.mark_trained(stage.assigned(partition))
+    assert saving is not None
+    return saving
+
+
+FENCES: dict[str, Callable[[Stage, Attempt], object]] = {
+    "withdrawn": lambda s, a: s.leader.withdraw(a),
+    "reassigned": lambda s, a: (s.leader.withdraw(a), s.assigned()),
+    "registered anew": lambda s, _: s.register_anew(),
+    "gone": lambda s, _: s.store.revoke(s.node_lease),
+    "config ended": lambda s, _: s.leader.end_config(s.config, Status.STOPPED, "enough"),
+}
+
+
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("fence", FENCES)
+def test_a_fenced_attempt_reports_nothing(stage: Stage, fence: str, trained: bool) -> None:
+    attempt = saved_behind(stage) if trained else stage.assigned()
+    config, visit = stage.config, stage.visit(attempt)
+    FENCES[fence](stage, attempt)
     with stage.unchanged():
-        if report == "commit":
-            assert not stage.ledger.commit(attempt, config, visit, stage.plan)
-        else:
-            assert not stage.ledger.fail(attempt, config, stage.failure(attempt))
+        assert not stage.ledger.commit(attempt, config, visit, stage.plan)
+        assert not stage.ledger.fail(attempt, config, stage.failure(attempt))
+        assert not stage.ledger.give_up(attempt)
+        assert trained or stage.ledger.mark_trained(attempt) is None
 
 
 def test_a_second_commit_is_true_for_the_same_visit_only(stage: Stage) -> None:
@@ -412,125 +320,10 @@ def test_a_node_is_drained_once_and_its_attempt_still_stands(stage: Stage) -> No
     part = replace(stage.visit(attempt), whole=False)
     assert stage.ledger.commit(attempt, config, part, stage.plan)
     assert stage.config.partial_unit == PartialUnit(0, part.batches)
-    assert stage.kinds(3) == [
-        ev.UnitAssigned,
-        ev.NodeDraining,
-        ev.UnitCommitted,
-    ]
+    assert stage.kinds(3) == [ev.UnitAssigned, ev.NodeDraining, ev.UnitCommitted]
     stage.store.revoke(stage.node_lease)
     assert stage.ledger.node("n") is None, "it leaves with its lease"
     assert not stage.ledger.drain("n", 1.0)
-
-
-def saved_behind(stage: Stage, partition: int = 0) -> Attempt:
-    saving = stage.ledger.mark_trained(stage.assigned(partition))
-    assert saving is not None
-    return saving
-
-
-def test_a_trained_unit_frees_its_node_and_keeps_its_config(stage: Stage) -> None:
-    """One at a time: until it is committed, the node's next unit cannot follow it."""
-    ledger, saving = stage.ledger, saved_behind(stage)
-    assert (ledger.assignment("n"), ledger.saving("n")) == (None, saving)
-    assert saving.trained > saving.token
-    assert stage.leader.create_config(Config("c1", {}))
-    other = replace(stage.attempt(1), unit=Unit("c1", 0, 1), config_revision=ledger.config("c1").revision)  # type: ignore[union-attr]
-    token = stage.leader.assign(other)
-    assert token is not None, "the node is free"
-    other = replace(other, token=token)
-    with stage.unchanged():
-        assert ledger.mark_trained(other) is None
-        assert not ledger.commit(replace(saving, trained=0), stage.config, stage.visit(saving), stage.plan)
-    assert ledger.commit(saving, stage.config, stage.visit(saving), stage.plan)
-    after = ledger.mark_trained(other)
-    assert after is not None
-    assert ledger.fail(after, ledger.config("c1"), replace(stage.failure(other), unit=other.unit))  # type: ignore[arg-type]
-    assert ledger.give_up(saved_behind(stage, 1))
-    stage.register_anew()
-    lost = saved_behind(stage, 1)
-    stage.store.revoke(stage.node_lease)
-    assert stage.leader.withdraw(lost)
-    assert (ledger.state().attempts, ledger.state().saving) == ({}, {})
-    kinds = [type(event) for event in stage.events() if type(event).__name__.startswith("Unit")]
-    assert kinds == [
-        *(ev.UnitAssigned, ev.UnitTrained, ev.UnitAssigned, ev.UnitCommitted, ev.UnitTrained, ev.UnitFailed),
-        *(ev.UnitAssigned, ev.UnitTrained, ev.UnitWithdrawn) * 2,
-    ]
-
-
-@pytest.mark.parametrize("fence", ["withdrawn", "registered anew", "gone", "config ended"])
-def test_a_fenced_attempt_is_not_trained_nor_saved(stage: Stage, fence: str) -> None:
-    def strike(attempt: Attempt) -> None:
-        if fence == "registered anew":
-            stage.register_anew()
-        elif fence == "gone":
-            stage.store.revoke(stage.node_lease)
-        elif fence == "config ended":
-            assert stage.leader.end_config(stage.config, Status.STOPPED, "enough")
-        else:
-            assert stage.leader.withdraw(attempt)
-
-    attempt, config = saved_behind(stage), stage.config
-    strike(attempt)
-    with stage.unchanged():
-        assert not stage.ledger.commit(attempt, config, stage.visit(attempt), stage.plan)
-        assert not stage.ledger.fail(attempt, config, stage.failure(attempt))
-        assert not stage.ledger.give_up(attempt)
-    if fence == "withdrawn":
-        attempt = stage.assigned()
-        strike(attempt)
-        with stage.unchanged():
-            assert stage.ledger.mark_trained(attempt) is None
-
-
-@pytest.mark.parametrize("faults", SEQUENCES, ids=str)
-def test_the_end_of_training_is_reported_once(faults: tuple[Lost, ...]) -> None:
-    stage = Stage(MemoryStore())
-    attempt, config = stage.assigned(), stage.config
-    stage.faults = list(faults)
-    saving = stage.ledger.mark_trained(attempt)
-    assert saving is not None
-    assert stage.ledger.commit(saving, config, stage.visit(attempt), stage.plan)
-    stage.faults = []
-    kinds = stage.kinds(3)
-    assert kinds == [ev.UnitAssigned, ev.UnitTrained, ev.UnitCommitted]
-
-
-def test_a_node_may_give_its_unit_up(stage: Stage) -> None:
-    attempt = stage.assigned()
-    assert stage.ledger.drain("n", 1.0)
-    assert stage.ledger.give_up(attempt)
-    with stage.unchanged():
-        assert not stage.ledger.give_up(attempt)
-    assert isinstance(stage.events()[-1], ev.UnitWithdrawn)
-
-
-def test_a_node_has_two_keys_for_assignments(memory_stage: Stage) -> None:
-    """The state reads as it was folded with each; a quarantine waits until both are free."""
-    stage = memory_stage
-    stage.leader.create_config(Config("c1", {}))
-    first, other = stage.assigned(), stage.ledger.config("c1")
-    assert other is not None
-    config = (Unit("c1", 0, 1), "n", stage.node.registration, other.revision)
-    behind = Attempt(*config, queued_behind=first.token, second_key=True)
-    with stage.unchanged():
-        assert stage.leader.assign(replace(behind, second_key=False)) is None, "that key is in use"
-        assert stage.leader.assign(replace(behind, queued_behind=first.token - 1)) is None, "that is over"
-        assert stage.leader.assign(replace(behind, queued_behind=0)) is None, "the node is not idle"
-    token = stage.leader.assign(behind)
-    assert token is not None
-    queued = replace(behind, token=token)
-    stage.events()
-    state = stage.ledger.state()
-    assert (state.attempts["n"].token, state.queued["n"].token) == (first.token, token)
-    assert stage.ledger.assignments("n") == [first, queued]
-    assert stage.ledger.commit(first, stage.config, stage.visit(first), stage.plan)
-    stage.events()
-    assert stage.ledger.state().attempts["n"] == queued
-    assert stage.leader.quarantine("n", "busy", token, 60.0) is None
-    assert stage.ledger.give_up(queued)
-    stage.events()
-    assert stage.leader.quarantine("n", "idle", token, 60.0) is not None
 
 
 def gang_of(stage: Stage, partition: int = 0) -> Attempt:
@@ -585,72 +378,10 @@ def test_a_gang_that_lost_a_node_reports_nothing(memory_stage: Stage, who: str) 
         assert not stage.ledger.give_up(attempt)
 
 
-@pytest.mark.parametrize("faults", SEQUENCES, ids=str)
-def test_a_profile_with_lost_answers_is_recorded_once(faults: tuple[Lost, ...]) -> None:
-    stage = Stage(MemoryStore(), strategies=(Strategy(), GANG))
-    attempt = stage.attempt()
-    attempt = replace(attempt, unit=replace(attempt.unit, phase=Phase.PROFILE))
-    token = stage.leader.assign(attempt)
-    assert token is not None
-    attempt, revision = replace(attempt, token=token), stage.config.revision
-    stage.faults = list(faults)
-    profile = ProfileResult(attempt.unit, attempt.strategy, "cpu", "n", token, seconds=2.0, bytes=100)
-    assert stage.ledger.record_profile(attempt, profile)
-    stage.faults = []
-    assert stage.kinds(2) == [ev.UnitAssigned, ev.ProfileDone]
-    state = stage.ledger.state()
-    assert (state.attempts, stage.config.revision) == ({}, revision)
-    assert state.profiles == {"c0": (Estimate(attempt.strategy, "cpu", 2.0, 100),)}
-
-
 def failed_once(stage: Stage) -> Attempt:
     attempt = stage.assigned()
     assert stage.ledger.fail(attempt, stage.config, stage.failure(attempt))
     return attempt
-
-
-def test_a_failure_is_answered_once_and_a_busy_node_not_at_all(stage: Stage) -> None:
-    first = failed_once(stage)
-    second = failed_once(stage)
-    assert stage.leader.quarantine("n", "it fails", second.token, 60.0) is not None
-    state = stage.ledger.state()
-    assert (state.quarantined, state.quarantined_for, state.streaks["n"].failures) == (
-        {"n": "it fails"},
-        {"n": second.token},
-        2,
-    )
-    with stage.unchanged():
-        assert stage.leader.quarantine("n", "again", second.token, 60.0) is None
-    stage.ledger.release_nodes()
-    with stage.unchanged():
-        for old in (first, second):
-            assert stage.leader.quarantine("n", "late", old.token, 60.0) is None
-    third = stage.assigned()
-    with stage.unchanged():
-        assert stage.leader.quarantine("n", "busy", third.token, 60.0) is None
-    assert stage.kinds(3) == [
-        ev.NodeQuarantined,
-        ev.NodeReleased,
-        ev.UnitAssigned,
-    ]
-    assert stage.ledger.commit(third, stage.config, stage.visit(third), stage.plan)
-    state = stage.ledger.state()
-    assert (state.quarantined, state.quarantined_for, state.streaks) == ({}, {}, {})
-
-
-def test_a_quarantine_ends_when_its_time_is_over() -> None:
-    clock = HandClock()
-    stage = Stage(MemoryStore(clock))
-    failed = failed_once(stage)
-    assert stage.leader.quarantine("n", "it fails", failed.token, 20.0) is not None
-    clock.sleep(19.0)
-    assert stage.ledger.state().quarantined
-    clock.sleep(1.0)
-    assert not stage.ledger.state().quarantined
-    with stage.ledger.events(failed.token) as stream:
-        while not isinstance(event := stream.next(0)[0], ev.NodeReleased):
-            pass
-    assert event.node == "n"
 
 
 @pytest.mark.parametrize("ends", ["commit", "fail"])
@@ -672,49 +403,30 @@ def test_what_a_leader_decides_before_it_sees_a_save_end_does_not_happen(stage: 
     stage.events()
 
 
-def test_an_assignment_is_withdrawn_once_and_by_its_token(stage: Stage) -> None:
-    attempt = stage.assigned()
-    with stage.unchanged():
-        assert stage.leader.withdraw(replace(attempt, token=attempt.token - 1)) is None
-    assert stage.leader.withdraw(attempt) is not None
-    with stage.unchanged():
-        assert stage.leader.withdraw(attempt) is None
-
-
-def test_registering_again_ends_the_old_registration_first(stage: Stage) -> None:
-    old = stage.node
-    stage.register_anew()
-    assert stage.node.registration > old.registration
-    left, joined = stage.events()[-2:]
-    assert isinstance(left, ev.NodeLeft)
-    assert isinstance(joined, ev.NodeJoined)
-    assert joined.node == stage.node
-    stage.store.revoke(stage.node_lease)
-    with pytest.raises(LeaseLost):
-        stage.ledger.register(old, stage.node_lease)
-
-
 # Lost requests and answers: every sequence of up to three.
 
 
+REPORTS: dict[type[Event], Callable[[Stage, Attempt], object]] = {
+    ev.UnitCommitted: lambda s, a: s.ledger.commit(a, s.config, s.visit(a), s.plan),
+    ev.UnitFailed: lambda s, a: s.ledger.fail(a, s.config, s.failure(a)),
+    ev.UnitTrained: lambda s, a: s.ledger.mark_trained(a),
+    ev.UnitWithdrawn: lambda s, a: (s.ledger.give_up(a), True),
+    ev.NodeDraining: lambda s, _: s.ledger.drain("n", 9.5),
+    ev.ConfigCreated: lambda s, _: s.ledger.clone("c0", {"lr": 0.2}),
+    ev.ConfigEnded: lambda s, _: s.ledger.stop("c0", "enough"),
+}
+
+
 @pytest.mark.parametrize("faults", SEQUENCES, ids=str)
-def test_commit_and_fail_with_lost_answers_happen_once(memory_stage: Stage, faults: tuple[Lost, ...]) -> None:
-    stage = memory_stage
-    attempt, config = stage.assigned(), stage.config
-    stage.faults = list(faults)
-    assert stage.ledger.commit(attempt, config, stage.visit(attempt), stage.plan)
-    stage.faults = []
-    attempt, config = stage.assigned(1), stage.config
-    stage.faults = list(faults)
-    assert stage.ledger.fail(attempt, config, stage.failure(attempt))
-    stage.faults = []
-    assert stage.kinds(4) == [
-        ev.UnitAssigned,
-        ev.UnitCommitted,
-        ev.UnitAssigned,
-        ev.UnitFailed,
-    ]
-    assert stage.ledger.assignment("n") is None
+@pytest.mark.parametrize("event", REPORTS)
+def test_with_lost_answers_a_report_happens_once(
+    memory_stage: Stage, event: type[Event], faults: tuple[Lost, ...]
+) -> None:
+    attempt = memory_stage.assigned()
+    memory_stage.faults = list(faults)
+    assert REPORTS[event](memory_stage, attempt)
+    memory_stage.faults = []
+    assert memory_stage.kinds(2) == [ev.UnitAssigned, event]
 
 
 def test_a_withdrawal_behind_a_lost_commit_stands(memory_stage: Stage) -> None:
@@ -750,24 +462,6 @@ def test_open_register_and_lead_with_lost_answers(faults: tuple[Lost, ...]) -> N
     stage.faults = list(faults)
     leader = next(found for _ in range(4) if (found := fresh.lead("me", lease)))
     assert store.get(fresh.keys.leader).create_revision == leader.fence  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("faults", SEQUENCES, ids=str)
-def test_drain_and_give_up_with_lost_answers_happen_once(
-    memory_stage: Stage, faults: tuple[Lost, ...]
-) -> None:
-    stage = memory_stage
-    attempt = stage.assigned()
-    stage.faults = list(faults)
-    assert stage.ledger.drain("n", 9.5)
-    stage.faults = list(faults)
-    stage.ledger.give_up(attempt)
-    stage.faults = []
-    assert stage.kinds(3) == [
-        ev.UnitAssigned,
-        ev.NodeDraining,
-        ev.UnitWithdrawn,
-    ]
 
 
 @pytest.mark.parametrize("verb", CONTROLLER)

@@ -6,10 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-import pytest
-
-from cerebro_elastic.errors import TxnUnknown
-from cerebro_elastic.store.client.base import Compare, Op, Put, TxnResult
+from cerebro_elastic.store.client.base import Put
 from cerebro_elastic.store.client.lease import lock
 from support.memory_store import MemoryStore
 from support.waiting import SOON
@@ -60,14 +57,6 @@ def test_what_is_made_is_not_waited_for_though_the_lock_is_held() -> None:
         assert got == [False]
 
 
-def test_a_block_that_fails_lets_go() -> None:
-    store = MemoryStore()
-    with pytest.raises(ValueError, match="no"), lock(store, KEY, MADE, nothing):
-        raise ValueError("no")
-    with lock(store, KEY, MADE, nothing):
-        pass
-
-
 def test_a_dead_holder_is_waited_for_no_longer_than_its_lease() -> None:
     store = MemoryStore()
     dead = lock(store, KEY, MADE, nothing)
@@ -81,17 +70,3 @@ def test_a_dead_holder_is_waited_for_no_longer_than_its_lease() -> None:
     ended.join()
     with suppress(ValueError):
         dead.__exit__(ValueError, ValueError(), None)
-
-
-def test_a_try_whose_answer_is_lost_counts() -> None:
-    class Forgetful(MemoryStore):
-        lost = 0
-
-        def txn(self, compares: list[Compare], ops: list[Op]) -> TxnResult:  # type: ignore[override]
-            super().txn(compares, ops)
-            self.lost += 1
-            raise TxnUnknown("no answer")
-
-    store = Forgetful()
-    with lock(store, KEY, MADE, nothing):
-        assert store.lost == 1

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cerebro_elastic.store.client.base import ChangeBatch, Put, Store, Watch, absent
+from cerebro_elastic.store.client.base import ChangeBatch, Store, Watch, absent
 from support.clocks import HandClock
 from support.memory_store import MemoryStore
 from support.store_contract import StoreContract, expect, put
@@ -35,15 +35,6 @@ class TestMemoryStore(StoreContract):
         start = put(store, prefix + "x", b"", store.grant(0.1))
         assert expect(store.watch(prefix, start + 1)).changes[0].item is None
 
-    def test_leases_end_in_the_order_of_their_deadlines(
-        self, store: Store, clock: HandClock, prefix: str
-    ) -> None:
-        late, early = store.grant(20), store.grant(10)
-        start = store.txn([], [Put(prefix + "late", b"", late), Put(prefix + "early", b"", early)]).revision
-        clock.sleep(30)
-        watch = store.watch(prefix, start + 1)
-        assert [expect(watch).changes[0].key for _ in range(2)] == [prefix + "early", prefix + "late"]
-
     @pytest.mark.parametrize(
         "see",
         [
@@ -60,18 +51,3 @@ class TestMemoryStore(StoreContract):
         assert not see(store, prefix)
         clock.sleep(1)
         assert see(store, prefix)
-
-    def test_compaction_is_up_to_the_present(self, store: MemoryStore, prefix: str) -> None:
-        revision = put(store, prefix)
-        with pytest.raises(ValueError, match=f"the store is at {revision}"):
-            store.compact(revision + 1)
-        store.compact(revision)
-        assert store.watch(prefix, revision).next(0) is not None
-
-    def test_reprs_show_the_state(self, store: MemoryStore, prefix: str) -> None:
-        put(store, prefix, b"", store.grant(1))
-        assert repr(store) == "<MemoryStore at revision 2: 1 keys, 1 leases>"
-        watch = store.watch("/a", 2)
-        assert repr(watch) == "<MemoryWatch of '/a' at revision 2>"
-        watch.close()
-        assert repr(watch) == "<MemoryWatch of '/a' closed>"

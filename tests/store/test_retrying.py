@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from cerebro_elastic.errors import StoreFull, StoreUnavailable, TxnUnknown
-from cerebro_elastic.store.client.base import Compare, Op, Put, TxnResult, Watch
+from cerebro_elastic.store.client.base import ChangeBatch, Compare, Op, Put, TxnResult, Watch
 from cerebro_elastic.store.client.retrying import RetryingStore
 from cerebro_elastic.system.logs import EventLog
 from support.clocks import HandClock
@@ -37,29 +38,13 @@ class Away(MemoryStore):
     tries = 0
     full = False
 
-    def reach(self) -> None:
-        if self.tries:
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("get", "range", "grant", "keep", "txn") and self.tries:
             self.tries -= 1
             raise StoreUnavailable("etcd did not answer for 10 s")
-
-    def get(self, key):  # type: ignore[no-untyped-def]
-        self.reach()
-        return super().get(key)
-
-    def range(self, prefix):  # type: ignore[no-untyped-def]
-        self.reach()
-        return super().range(prefix)
-
-    def grant(self, ttl):  # type: ignore[no-untyped-def]
-        self.reach()
-        return super().grant(ttl)
-
-    def keep(self, lease):  # type: ignore[no-untyped-def]
-        self.reach()
-        return super().keep(lease)
+        return super().__getattribute__(name)
 
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> TxnResult:
-        self.reach()
         if self.full:
             raise StoreFull("no space in etcd")
         return super().txn(compares, ops)
@@ -69,9 +54,8 @@ class Away(MemoryStore):
 
 
 class AwayWatch(MemoryWatch):
-    def next(self, timeout: float | None = None):  # type: ignore[no-untyped-def]
-        assert isinstance(self._store, Away)
-        self._store.reach()
+    def next(self, timeout: float | None = None) -> ChangeBatch | None:
+        self._store.keep  # noqa: B018  # if it can be reached
         return super().next(timeout)
 
 
@@ -151,16 +135,6 @@ def test_a_transaction_without_an_answer_is_not_sent_again(log: Said) -> None:
     with pytest.raises(TxnUnknown):
         RetryingStore(Mute(), LONG, log).txn([], [Put("k", b"v")])
     assert len(sent) == 1
-
-
-def test_a_lease_has_its_own_time(store: RetryingStore, away: Away, log: Said) -> None:
-    lease = store.grant(30)
-    away.tries = 1
-    with pytest.raises(StoreUnavailable):
-        store.keep(lease)
-    assert store.keep(lease) == 30
-    store.revoke(lease)
-    assert log.lines == []
 
 
 def test_a_watch_goes_on_where_it_stood(store: RetryingStore, away: Away) -> None:

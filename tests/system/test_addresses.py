@@ -13,12 +13,10 @@ from cerebro_elastic.system.addresses import place_of
         ("s3:/bucket/x", "s3://bucket/x"),
         ("zip::gcs:/bucket/x.zip", "gcs://bucket/x.zip"),
         ("dbfs:/FileStore/x", "dbfs:///FileStore/x"),
-        ("file:/data", "file:///data"),
         ("file://data", "file:///data"),
         ("S3://bucket/x", "small letters: s3://bucket/x"),
         ("s3:///bucket/x", "names no bucket: s3://bucket/x"),
         ("C:\\data", "a path of Windows"),
-        ("c:/data", "a path of Windows"),
         ("~nobody-here/x", "no such user"),
     ],
 )
@@ -32,15 +30,11 @@ def test_an_address_that_would_be_another_place_is_refused(text: str, message: s
     [
         "/data",
         "runs/2026-01-01T10:00",
-        "a b/c:d",
         "my_data:load",
         "s3://bucket",
         "hdfs:///data",
-        "https://host/x",
         "file:///data",
-        "memory://x",
         "simplecache::s3://b/x",
-        "abfs://c@account.net/x",
     ],
 )
 def test_an_address_that_is_understood_stays_as_it_is(text: str) -> None:

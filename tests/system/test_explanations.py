@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from cerebro_elastic import registry
-from cerebro_elastic.errors import TaskError
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.system.explanations import explain_error, explain_error_with_frames, shortened
 
@@ -75,7 +74,3 @@ def test_an_exception_has_its_cause_and_one_without_a_message_its_type(tmp_path:
         "  a_cause.py:3 in step: raise cause",
     ]
     assert explain_error(Speechless(), tmp_path).endswith("its __str__ raises AttributeError")
-
-
-def test_ours_explain_themselves(tmp_path: Path) -> None:
-    assert explain_error_with_frames(TaskError("do this"), tmp_path) == "do this" == shortened("do this")

@@ -70,15 +70,3 @@ def test_remains_of_killed_processes_are_removed(place: Path) -> None:
             assert (used / "file").exists()
     finally:
         end(alive, kill=True)
-
-
-def test_foreign_folders_stay(place: Path) -> None:
-    """A link into a run's folder, which has a file `lock`, too."""
-    run = place.parent / "my_run"
-    run.mkdir(parents=True)
-    (run / "lock").touch()
-    (run / "history.jsonl").touch()
-    place.mkdir()
-    (place / "cerebro-dumps-x").symlink_to(run)
-    with Scratch("dumps"):
-        assert (run / "history.jsonl").exists()

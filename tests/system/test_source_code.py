@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 import pytest
@@ -48,21 +47,3 @@ def test_modules_that_are_imported_later_or_lie_elsewhere_are_code_of_the_run(
     assert own <= code
     assert str(shared / "a_shared.py") in code
     assert "another.py" not in code
-
-
-def test_each_file_of_a_large_project_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = [tmp_path / f"net_{number}.py" for number in range(300)]
-    for number, file in enumerate(files):
-        file.write_text(f"WIDTH = {number}\n")
-    parsed, parse = [], ast.parse
-
-    def counted(source: bytes, *how: str) -> ast.AST:
-        parsed.append(source)
-        return parse(source, *how)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ast, "parse", counted)
-        for look in (imported_by, code_digest):
-            for file in files:
-                look(file)
-    assert len(parsed) == len(files)

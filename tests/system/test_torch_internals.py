@@ -83,12 +83,6 @@ def test_a_name_can_be_imported(name: str) -> None:
     assert present, f"torch {torch.__version__} has no {name} any more"
 
 
-def test_normalization_is_known_and_nothing_else() -> None:
-    assert torch_internals.normalizes(nn.BatchNorm2d(1))
-    assert torch_internals.normalizes(nn.InstanceNorm1d(1))
-    assert not torch_internals.normalizes(nn.LayerNorm(1))
-
-
 def test_workers_of_a_loader_are_stopped() -> None:
     stopped: list[bool] = []
 

@@ -85,8 +85,8 @@ DIFFERS, CHANCE = CheckOutcome.DIFFERS, CheckOutcome.NOT_DETERMINISTIC
             DIFFERS,
             f"{ME}.COUNT changed",
         ),
-        ({"decode": {"x": checked_functions.opened_at_random}}, DIFFERS, "nothing that the functions of"),
-        ({"transform": checked_functions.timed}, CHANCE, "do they read a clock"),
+        ({"decode": {"x": checked_functions.opened_at_random}}, DIFFERS, "the batches differ: "),
+        ({"transform": checked_functions.timed}, CHANCE, "two ordinary fits get other batches"),
     ],
     ids=["noise", "noise in a worker", "augmented", "counted", "kept by mistake", "a clock"],
 )

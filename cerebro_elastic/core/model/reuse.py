@@ -25,16 +25,6 @@ class Reusable:
     steps: Mapping[str, tuple[Visit, ...]] = field(default_factory=dict)
     """By the name of where a config stands (``standing``): the visits that an equal config has made from
     there, up to the next state that is there to begin from."""
-    why_not: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By the id of an earlier run: why nothing of it may be taken over, or less than all."""
-    equal: tuple[str, ...] = ()
-    """The earlier runs whose units read the same."""
-    lacking: Mapping[str, str] = field(default_factory=dict)
-    """By the name of where a config begins: why what an earlier run has trained of it is not taken over."""
-
-    def nearest(self) -> tuple[str, tuple[str, ...]]:
-        """Of the runs of which nothing may be taken over the one that differs least, and in what it does."""
-        return min(self.why_not.items(), key=lambda item: len(item[1]))
 
 
 NOTHING = Reusable()

@@ -19,7 +19,7 @@ from cerebro_elastic.data.kinds.kind import Facts, Wanted
 from cerebro_elastic.data.kinds.values import as_column
 from cerebro_elastic.data.ragged import Columns, Varying, parts
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.system.files import CHUNK, Place, open_buffered, size
+from cerebro_elastic.system.files import CHUNK, Place, copied, open_buffered, size
 
 File: TypeAlias = tuple[str, int, int]
 """A file's name, where it begins in the archive, and its bytes."""
@@ -43,6 +43,8 @@ def look_at_tar(place: Place, _wanted: Wanted) -> Facts:
 def read_tar(place: Place, _wanted: Wanted, most: int | None, _schema: object = None) -> Iterator[Columns]:
     """A column for each extension: of encoded values, of whole numbers or class names (``cls``), and for each
     field of ``json``. Raises ``DataError`` for an archive that is cut off or no such."""
+    if most is None and not place.local:
+        place = copied(place)  # its values are read one by one, in any order
     samples = list(islice(_samples(place, CHUNK if most is None else _LOOK_BYTES), most))
     if not samples:
         raise DataError(f"{place} has no samples: give archives of files such as 0001.jpg")

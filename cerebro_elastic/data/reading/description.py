@@ -41,7 +41,6 @@ class ClassBalance:
 class Description:
     """What a dataset holds."""
 
-    url: str
     manifest: Manifest
     column_bytes: Mapping[str, int]
     """The bytes of each column in all files."""
@@ -78,7 +77,6 @@ def describe(url: str) -> Description:
     with translated(DataError, f"cannot read the dataset {url}"):
         root = locate(url)
         return Description(
-            url,
             manifest,
             _column_bytes(manifest),
             list(_balances(manifest, root)),

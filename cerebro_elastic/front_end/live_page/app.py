@@ -55,7 +55,6 @@ class Server:
                 Route("/events", self._all_events),
                 Route("/run/{run}/events", self._events),
                 Route("/run/{run}/logs", self._logs),
-                Route("/run/{run}/importances", self._importances),
                 Route("/run/{run}/steps", self._steps),
                 Route("/run/{run}/{table}.csv", self._table),
                 Route("/run/{run}/{action}", self._act, methods=["POST"]),
@@ -147,9 +146,6 @@ class Server:
         run = (await self._feed(request)).run
         node, config = request.query_params.get("node"), request.query_params.get("config")
         return _json(await run_in_threadpool(_logs_of, run.folder, node, config))
-
-    async def _importances(self, request: Request) -> Response:
-        return _json(await run_in_threadpool((await self._feed(request)).importances))
 
     async def _steps(self, request: Request) -> Response:
         """What a config has logged by step: by metric, pairs of step and value."""

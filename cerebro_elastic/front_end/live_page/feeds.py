@@ -25,7 +25,6 @@ from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.runs.attach import events_of, known_record, runs_in
 from cerebro_elastic.runs.catalog import mark_of
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.results.importances import importances
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.run import Run
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -61,22 +60,10 @@ class Feed:
         self._closed = threading.Event()
         self._details_due = 0.0
         self._detailed = 0
-        self._importances: tuple[int, dict[str, Any]] | None = None
         self._computing = threading.Lock()
         self._manifest: tuple[str, Manifest | None] | None = None
         self._thread = threading.Thread(target=self._follow, name=f"page of {run.folder.run}", daemon=True)
         self._thread.start()
-
-    def importances(self) -> dict[str, Any]:
-        """How much each hyper-parameter matters; computed once for each revision of the run."""
-        view = self.view
-        if view is None or not view.events:
-            return {"problem": "the run's record is being read"}
-        with self._computing:
-            revision = view.events[-1].revision
-            if self._importances is None or self._importances[0] != revision:
-                self._importances = (revision, _importances(view))
-            return self._importances[1]
 
     def close(self) -> None:
         """Stop following."""
@@ -197,17 +184,6 @@ def _soon(stream: EventStream) -> list[Event]:
     while (left := until - time.monotonic()) > 0:
         events += stream.next(left)
     return events
-
-
-def _importances(view: RunPage) -> dict[str, Any]:
-    """How much each hyper-parameter matters for the objective: the shares by name, the most important first;
-    or why there are none."""
-    try:
-        recipe = view.spec.load_recipe()
-        found = importances(view.spec.plan.run, recipe, view.ranked())
-    except CerebroError as error:
-        return {"problem": str(error)}
-    return {"shares": list(found.shares.items()), "text": found.text}
 
 
 class Feeds:

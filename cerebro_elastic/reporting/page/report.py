@@ -49,10 +49,6 @@ class ReportMetadata:
     """Sentences that the page shows on top."""
     exactness: str = ""
     """What is known of it, in a line; empty on the page of a simulation."""
-    importances: tuple[tuple[str, float], ...] = ()
-    """The hyper-parameters with how much each matters, the most important first."""
-    importances_text: str = ""
-    """What the importances rest on, or why there are none."""
 
 
 def render(spec: Spec, events: Sequence[Event], manifest: Manifest | None, metadata: ReportMetadata) -> str:

@@ -23,7 +23,6 @@ from typing import Any, Protocol, Self
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.data.reading.made_once import MadeBatches
 from cerebro_elastic.hop import checkpoint
-from cerebro_elastic.runs.exactness.culprit import why_batches_differ
 from cerebro_elastic.runs.exactness.differences import (
     BATCH,
     Moment,
@@ -152,7 +151,7 @@ class ExactnessCheck:
             return seen
         by_chance = names_of(differences(ordinary.all, trainer.ordinary().all))
         if is_chance(by_chance):
-            story = explain_chance(by_chance, trainer.why_batches_differ(by_chance))
+            story = explain_chance(by_chance)
             return replace(seen, outcome=CheckOutcome.NOT_DETERMINISTIC, story=story)
         noted = [
             name for name in names_of(differences(units.all, trainer.units().all)) if not is_chance([name])
@@ -162,7 +161,7 @@ class ExactnessCheck:
         if trains_nothing(rest):
             story = explain_scratch(names_of(rest), self.varying)
             return replace(seen, outcome=CheckOutcome.VARIES, story=story)
-        story = explain(rest, self.reference, trainer.why_batches_differ([rest[0].name]))
+        story = explain(rest, self.reference)
         return replace(seen, outcome=CheckOutcome.DIFFERS, story=story)
 
 
@@ -182,36 +181,15 @@ class Trainer:
 
         def fit() -> dict[str, Any]:
             witness = _Witness(0, self._check.jobs[0])
-            fitted = self._fitted(witness.watch, witness, witness.beat)
+            jobs = [
+                replace(job, batches=own_batches, watch=witness.watch, beat=witness.beat)
+                for job in self._check.jobs
+            ]
+            fitted = self._check.task.ordinary_fit(jobs, witness)
             witness.note(fitted.log, fitted.metrics)
             return asdict(witness.training)
 
         return Training.of_json(self._in_child(fit))
-
-    def _fitted(
-        self,
-        watch: Callable[[Any], None],
-        observe: Observe = nothing,
-        beat: Callable[[], None] = nothing,
-    ) -> OrdinaryFit:
-        """Fit in this process. The batches are those of the user's own loaders."""
-        jobs = [replace(job, batches=own_batches, watch=watch, beat=beat) for job in self._check.jobs]
-        return self._check.task.ordinary_fit(jobs, observe)
-
-    def why_batches_differ(self, names: Sequence[str]) -> str | None:
-        """What of the user's code that makes batches is the reason that they differ, if they are the first of
-        these ``names``; ``None`` if they are not."""
-        if not names or kind_of(names[0]) != BATCH:
-            return None
-        self._check.say("what makes the batches")
-
-        def watched() -> dict[str, Any]:
-            return {"why": why_batches_differ(self._check.jobs[0].loader, self._fitted)}
-
-        try:
-            return str(self._in_child(watched)["why"])
-        except (ChildDied, KeyError):
-            return ""
 
     def units(self) -> Training:
         """Unit by unit, each in a process of its own; one of them in two parts, if the task can be left."""

@@ -121,25 +121,19 @@ def trains_nothing(differences: Sequence[FirstDifference]) -> bool:
     return all(difference.kind in _TRAINS_NOTHING for difference in differences)
 
 
-def explain(
-    differences: Sequence[FirstDifference], reference: str = ORDINARY_FIT, culprit: str | None = None
-) -> str:
-    """Explain the differences between the ``reference`` and units, and what to do about them. ``culprit``
-    says why batches differ, if they do; "" if that is unknown."""
+def explain(differences: Sequence[FirstDifference], reference: str = ORDINARY_FIT) -> str:
+    """Explain the differences between the ``reference`` and units, and what to do about them."""
     first = differences[0]
     seen = f"{_value(first, reference)}, {first.at.place}{_besides(differences[1:])}"
-    if culprit is not None:
-        return f"the batches differ: {culprit or _UNKNOWN}. {seen}.\n{_ADVICE_ON_DATA}"
+    if first.kind == BATCH:
+        return f"the batches differ: {seen}.\n{_ADVICE_ON_DATA}"
     return f"{seen}.\n{_advice(first.at, first.kind)}"
 
 
-_UNKNOWN = (
-    "nothing that the functions of the data keep shows why; do they read a clock, a file, or a setting or a "
-    "generator of a library?"
-)
 _ADVICE_ON_DATA = (
     "A batch may depend on its rows, and on what its functions get as arguments; at random it may draw from "
-    "the generators of torch, numpy and Python"
+    "the generators of torch, numpy and Python. Do the functions of the data count batches, or read a clock, "
+    "a file, a variable that is set after its import, or a setting or a generator of a library?"
 )
 
 
@@ -173,14 +167,10 @@ def explain_together(found: str | Sequence[FirstDifference]) -> str:
     )
 
 
-def explain_chance(varying: Sequence[str], culprit: str | None = None) -> str:
-    """Explain what to do about a module that is not deterministic by itself. ``culprit`` is as for
-    ``explain``."""
-    if culprit is not None:
-        return (
-            "two ordinary fits get other batches, so that nothing can be said of hopping: "
-            f"{culprit or _UNKNOWN}\n{_ADVICE_ON_DATA}"
-        )
+def explain_chance(varying: Sequence[str]) -> str:
+    """Explain what to do about a module that is not deterministic by itself."""
+    if kind_of(varying[0]) == BATCH:
+        return f"two ordinary fits get other batches: nothing can be said of hopping.\n{_ADVICE_ON_DATA}"
     return (
         f"two ordinary fits differ from one another ({names_text(varying)}), so that nothing can be said of "
         "hopping: the module is not deterministic.\nDoes it read a clock, a process id or a file that "

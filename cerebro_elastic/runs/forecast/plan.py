@@ -135,7 +135,7 @@ def plan(
             f"the dataset {resolved.data.url} has {own} partitions, which is settled: prepare it anew for "
             "others"
         )
-    default = {own} if resolved.data.url else {own, *node_counts} - {1} or {1}
+    default = {own} if resolved.data.url else {own} | {*node_counts} - {1}
     partition_counts = sorted({*partitions} or default)
     points = _points(resolved, own, max(node_counts))
     say(f"trying {min(MOST_PROFILED, len(points))} of {counted(len(points), 'config')} on this machine")
@@ -161,7 +161,7 @@ def forecast_run(
     candidates: list[PlanCandidate] = []
     for strategy, p, n in product(strategies(recipe), partition_counts, node_counts):
         candidate = PlanCandidate(p, n, strategy)
-        reason = why_skipped(candidate, len(_points(recipe, p, n)), recipe.replicas, refusals)
+        reason = why_skipped(candidate, len(_points(recipe, p, n)), _replicas(recipe, p), refusals)
         if recipe.folds and (problem := why_no_folds(recipe.folds, p)):
             reason = problem
         if reason is None and p > measurement.rows:
@@ -251,6 +251,7 @@ def _simulate(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCan
         strategies=(candidate.strategy,),
         min_nodes=candidate.nodes,
         max_nodes=candidate.nodes,
+        replicas=_replicas(recipe, candidate.partitions),
     )
     search = make_search(recipe)
     simulation = simulate_plan(
@@ -282,6 +283,13 @@ def _shares(search: Procedure, state: State, candidate_plan: Plan) -> tuple[floa
         return of_configs, of_configs
     left = sum(units_left(config, candidate_plan) for config in state.configs.values())
     return of_configs * state.usage.units / (state.usage.units + left), of_configs
+
+
+def _replicas(recipe: Recipe, partitions: int) -> int:
+    """Of a run with this number of partitions: replicas that were chosen go with the number chosen."""
+    choice = recipe.choice
+    is_own = choice is None or choice.replicas is None or choice.partitions == partitions
+    return recipe.replicas if is_own else 1
 
 
 def _validations(recipe: Recipe, candidate: PlanCandidate) -> int:

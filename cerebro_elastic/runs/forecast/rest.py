@@ -6,12 +6,11 @@ simulation goes on from the present state."""
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from math import inf
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 
 from cerebro_elastic.core.decisions.moment import used_nodes
 from cerebro_elastic.core.history.costs import cost, stays_of
@@ -19,20 +18,15 @@ from cerebro_elastic.core.history.members import by_config, named, status_of, st
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import ConfigEnded, Event
-from cerebro_elastic.core.model.interfaces import Policy, Search
+from cerebro_elastic.core.model.interfaces import Policy
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.recipes.search import Budget, EndlessSearch
 from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.results import leaderboard
-from cerebro_elastic.runs.forecast.prices import PriceTrace
 from cerebro_elastic.runs.forecast.simulate import toy_curves
-from cerebro_elastic.runs.forecast.spot import NodeCount, Played, cost_of
 from cerebro_elastic.runs.from_recipe import make_search
-from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.simulation import Fault, UnitSizes, measured
 from cerebro_elastic.simulation.engine import LEASE_SECONDS, Conditions, Engine
 from cerebro_elastic.simulation.faults import inject
@@ -94,12 +88,9 @@ class RestOfRun:
         events: Its history so far.
         recipe: Its recipe.
         now: The present time: seconds since 1970.
-        prices: What nodes cost, from now to any deadline that is asked about; ``None`` if nobody said.
     """
 
-    def __init__(
-        self, events: Sequence[Event], recipe: Recipe, now: float, prices: PriceTrace | None = None
-    ) -> None:
+    def __init__(self, events: Sequence[Event], recipe: Recipe, now: float) -> None:
         view = RunView(events)
         self._recipe, self._state = recipe, view.state
         plan = view.state.plan
@@ -111,7 +102,7 @@ class RestOfRun:
                 f"run {plan.run!r} has not trained a unit yet, so nothing is known of its seconds: ask later"
             )
         self.now = max(now, view.state.usage.until)
-        self.prices, self._budget = prices, recipe.search.budget
+        self._price = recipe.search.budget.price_per_node_hour
         self._times = measured(events, plan)
         self._new = _startup_seconds(view)
         self._last_node = next(reversed(view.nodes.values()))
@@ -121,22 +112,6 @@ class RestOfRun:
         objective = recipe.objective
         board = leaderboard(view, objective)
         self.worst = [row.config for row in reversed(board) if row.status is Status.LIVE]
-
-    @property
-    def on_demand(self) -> float:
-        """What a machine costs at most."""
-        price = self._budget.price_per_node_hour
-        return inf if price is None else price
-
-    @property
-    def most_nodes(self) -> int:
-        """How many nodes the run may use."""
-        return len(used_nodes(self._state, self._plan)) + self.room(AS_IT_IS)
-
-    @property
-    def present(self) -> int:
-        """The nodes that stay."""
-        return len([node for node in self._state.nodes.values() if node.drain is None])
 
     def room(self, change: Change) -> int:
         """How many nodes more the run would use."""
@@ -169,7 +144,7 @@ class RestOfRun:
 
     def outlook(self, change: Change) -> Outlook:
         """What becomes of the run with the change."""
-        engine = self.engine(change, ())
+        engine = self._engine(change)
         engine.play()
         ended = max((visit.ended for visit in engine.visits), default=self.now)
         nodes = [n for n in used_nodes(self._state, self._plan) if n.name not in change.lose]
@@ -185,44 +160,29 @@ class RestOfRun:
             cost=None if ends is None else self._cost(engine, ends),
         )
 
-    def _cost(self, engine: Rest, ends: float) -> float | None:
+    def _cost(self, engine: Engine, ends: float) -> float | None:
         """What the nodes cost from now on, until the run ends."""
-        price = self._budget.price_per_node_hour
-        if self.prices is not None:
-            segments = self.prices.segments(self.now, max(ends, self.prices.times[-1]), self.on_demand)
-            return cost_of(engine.stays(ends), segments)
-        if price is None:
+        if self._price is None:
             return None
         stays, before = stays_of(engine.state), stays_of(self._state)
-        return cost(stays, price, ends) - cost(before, price, self.now)
+        return cost(stays, self._price, ends) - cost(before, self._price, self.now)
 
-    def engine(self, change: Change, counts: Sequence[NodeCount], *, unbounded: bool = False) -> Rest:
-        """The rest of the run, ready to be played: with the change and, if there are any, with these numbers
-        of nodes. ``unbounded``: no config is stopped for the budget of time or cost, configs without a unit
-        probably take less than this, and nodes choose units by a rule that takes a tenth of the time."""
-        state, plan = self._state, self._plan
-        new = [*self._new_nodes(change.add + sum(count.nodes for count in counts))]
-        times = replace(
-            self._times,
-            startup={**self._times.startup, **{node.name: self._new for node in new}},
-            usual=_at_most(self._times.configs.values()) if unbounded else self._times.usual,
-        )
+    def _engine(self, change: Change) -> Engine:
+        """The rest of the run with the change, ready to be played."""
+        state, new = self._state, self._new_nodes(change.add)
+        startup = {**self._times.startup, **{node.name: self._new for node in new}}
+        times = replace(self._times, startup=startup)
         conditions = Conditions(
             times, self._metrics, self._sizes, spread=0.0, lease=LEASE_SECONDS, start=self.now
         )
-        policy = LongestRemaining() if unbounded else self._policy
-        recipe = _without_bounds(self._recipe) if unbounded else self._recipe
-        engine = Rest(plan, policy, make_search(recipe), conditions)
+        engine = Engine(self._plan, self._policy, make_search(self._recipe), conditions)
         engine.take_over(state)
         for name in change.stop:
             engine.at(0.0, partial(_stop, engine, name))
         for name in change.lose:
             inject(engine, Fault("kill", name, 0.0), state.nodes[name])
-        for node in new[: change.add]:
+        for node in new:
             engine.at(0.0, partial(engine.join, node))
-        fresh = iter(new[change.add :])
-        for each in counts:
-            engine.at(each.begins - self.now, partial(engine.have, each.nodes, fresh))
         return engine
 
     def _new_nodes(self, number: int) -> Sequence[Node]:
@@ -230,62 +190,6 @@ class RestOfRun:
         names = (name for n in count(1) if (name := f"new-{n}") not in self._state.nodes)
         new = replace(like, cached=(), cached_as_of=0, drain=None, starting=False, stalled=None)
         return [replace(new, name=name, host=name) for _, name in zip(range(number), names, strict=False)]
-
-
-class Rest(Engine):
-    """The rest of a run, which notes when nodes are there. Its moments are seconds since 1970."""
-
-    def __init__(self, plan: Plan, policy: Policy, search: Search, conditions: Conditions) -> None:
-        super().__init__(plan, policy, search, conditions)
-        self._joined: dict[str, float] = {}
-        self._gone: list[tuple[float, float]] = []
-
-    def take_over(self, state: State) -> None:
-        self._joined = dict.fromkeys(state.nodes, self.conditions.start)
-        super().take_over(state)
-
-    def record(self, event: Event) -> None:
-        super().record(event)
-        moment, there = self.conditions.start + self.now, self.state.nodes.keys()
-        if len(there) != len(self._joined):
-            self._gone += [(self._joined.pop(name), moment) for name in self._joined.keys() - there]
-            self._joined |= dict.fromkeys(there - self._joined.keys(), moment)
-
-    def have(self, nodes: int, fresh: Iterator[Node]) -> None:
-        """From now on have this number of nodes: others join, or those leave that joined last."""
-        there = [node for node in self.state.nodes.values() if node.drain is None]
-        for _ in range(nodes - len(there)):
-            self.join(next(fresh))
-        for node in sorted(there, key=lambda node: node.registration)[nodes:]:
-            inject(self, Fault("drain", node.name, self.now), node)
-
-    def stays(self, ends: float) -> list[tuple[float, float]]:
-        """For each node since when it is there, and until when; all leave when the run ends."""
-        return [*self._gone, *((joined, max(joined, ends)) for joined in self._joined.values())]
-
-    def played(self) -> Played:
-        """The end, and the stays, if nodes leave that have nothing left to do."""
-        if self.state.outcome is None:
-            return Played(None, (), ())
-        visits = self.visits
-        ends = max((visit.ended for visit in visits), default=self.conditions.start)
-        last = {name: visit.freed for visit in sorted(visits, key=lambda v: v.freed) for name in visit.nodes}
-        final = [(joined, max(joined, last.get(name, joined))) for name, joined in self._joined.items()]
-        return Played(ends, [*self._gone, *final], [left for _, left in final])
-
-
-def _without_bounds(recipe: Recipe) -> Recipe:
-    """The recipe without its budget of time and cost, if its search ends without it."""
-    search, budget = recipe.search, recipe.search.budget
-    others = Budget(epochs=budget.epochs, units=budget.units, target=budget.target)
-    if isinstance(search, EndlessSearch) and search.num is None and not others.ends:
-        return recipe
-    return recipe.model_copy(update={"search": search.model_copy(update={"budget": others})})
-
-
-def _at_most(seconds: Collection[float]) -> float:
-    """What a unit of another config hardly exceeds, if units of the measured configs take these seconds."""
-    return fmean(seconds) + 2 * (stdev(seconds) if len(seconds) > 1 else fmean(seconds) / 2)
 
 
 def _startup_seconds(view: RunView) -> float:

@@ -25,6 +25,7 @@ from cerebro_elastic.runs.from_recipe import make_search, plan_of, spec_without_
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.warm_start import resolve_warm_start
 from cerebro_elastic.simulation import (
+    Fault,
     MetricSource,
     RecordedMetrics,
     Simulation,
@@ -32,7 +33,6 @@ from cerebro_elastic.simulation import (
     Times,
     UnitSizes,
     measured,
-    read_faults,
 )
 from cerebro_elastic.system.words import option
 
@@ -68,7 +68,7 @@ def simulate(
     seconds: float | Times | None = None,
     like: str | Path | RunResult | None = None,
     noise: float = 0.0,
-    faults: str = "",
+    faults: Sequence[Fault] = (),
     start_time: float = 0.0,
     home: str | Path | None = None,
 ) -> SimulatedRun:
@@ -82,7 +82,7 @@ def simulate(
         like: A recorded run, by id, folder or result. Simulated configs log what its configs logged;
             without one they log made-up curves.
         noise: The spread of the units' seconds, as the sigma of a log-normal factor with mean 1.
-        faults: Sentences such as ``kill node-1 at 30 for 10``, one on each line.
+        faults: What happens to nodes, such as ``Fault("kill", "node-1", 30.0, seconds=10.0)``.
         start_time: What the nodes' clocks show at the beginning, in seconds since 1970; 0: the present time
             if the recipe has a deadline.
         home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
@@ -92,7 +92,7 @@ def simulate(
 
     Raises:
         RecipeError: The recipe is wrong, or ``like`` has another number of partitions.
-        ScheduleError: The times or faults cannot be simulated.
+        ScheduleError: The times cannot be simulated.
 
     Example:
         >>> simulated = simulate("sweep.yaml", seconds=30)
@@ -127,7 +127,7 @@ def simulate_plan(
     metrics: MetricSource,
     *,
     hosts: Mapping[str, str] | None = None,
-    faults: str = "",
+    faults: Sequence[Fault] = (),
     spread: float = 0.0,
     start: float = 0.0,
     sizes: UnitSizes | None = None,
@@ -152,7 +152,7 @@ def simulate_plan(
         make_search(recipe),
         times,
         metrics,
-        faults=read_faults(faults, names),
+        faults=faults,
         spread=spread,
         start=start,
         sizes=sizes or UnitSizes(),

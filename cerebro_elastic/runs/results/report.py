@@ -71,11 +71,6 @@ def write_report(result: RunResult, output: str | Path | None = None) -> str:
         ),
         "exactness": result.exactness.text,
     }
-    try:
-        found = result.importances()
-        known |= {"importances": tuple(found.shares.items()), "importances_text": found.text}
-    except RunError as error:
-        known["importances_text"] = str(error)
     return write_page(result.spec, result.events, where, **known)
 
 

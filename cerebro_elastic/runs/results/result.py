@@ -38,9 +38,7 @@ from cerebro_elastic.reporting.terminal import html_text
 from cerebro_elastic.runs.attach import read_record, with_key
 from cerebro_elastic.runs.exactness.outcome import RunExactness, known
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.results.importances import Importances, importances
 from cerebro_elastic.runs.results.record_chain import Heads, heads
-from cerebro_elastic.runs.results.result_grid import ResultGrid, data_frame
 from cerebro_elastic.store.ledger.journal import JournalReader, Line, chained, read_lines
 from cerebro_elastic.system.files import check_own, here, locate
 from cerebro_elastic.system.words import counted, for_reader, number, option
@@ -75,8 +73,6 @@ class RunResult:
         ['place', 'config', 'status', 'reason', 'metric', 'best', 'best_epoch', 'epochs', 'lr']
         >>> result.plot_curves("val_acc").get_ylabel()
         'val_acc'
-        >>> result.to_result_grid().get_best_result("val_loss", "min").config
-        {'lr': 0.1}
     """
 
     def __init__(self, folder: RunFolder, store: StoreSettings | None = None) -> None:
@@ -215,11 +211,6 @@ class RunResult:
         rows = (each for row in self.leaderboard for each in (row, *row.members))
         return {row.config: row for row in sorted(rows, key=lambda row: row.config)}
 
-    def importances(self) -> Importances:
-        """How much each hyper-parameter matters for the objective, and what that rests on. Raises
-        ``RunError`` if too few configs have finished, or nothing varies."""
-        return importances(self.run, self.recipe, self.leaderboard)
-
     @cached_property
     def exactness(self) -> RunExactness:
         """Whether the run's units were found to equal an ordinary fit: what the check beside its start has
@@ -241,14 +232,13 @@ class RunResult:
         Raises:
             MissingExtra: pandas (extra ``pandas``) is not installed.
         """
+        try:
+            import pandas
+        except ImportError as exc:
+            raise MissingExtra(f"a table of results needs pandas: {install_extra('pandas')}") from exc
         if per == "epoch":
-            return data_frame(self.records)
-        return data_frame(leaderboard_records(self.leaderboard, self.recipe.objective.metric))
-
-    def to_result_grid(self) -> ResultGrid:
-        """The results with the names of Ray Tune's ``ResultGrid``: ``get_best_result``, ``get_dataframe``."""
-        objective = self.recipe.objective
-        return ResultGrid(self.run, sorted(self.leaderboard, key=lambda row: row.config), objective)
+            return pandas.DataFrame(self.records)
+        return pandas.DataFrame(leaderboard_records(self.leaderboard, self.recipe.objective.metric))
 
     def plot_curves(self, metric: str | None = None, *, ax: Axes | None = None) -> Axes:
         """Draw the learning curves, a line for each config.
@@ -324,13 +314,6 @@ class RunResult:
             return ref, ref
 
         return load_picked(self, pick)[2]
-
-    def schedule(self, config: str = "best") -> list[dict[str, Any]]:
-        """The ``schedule`` that led to a config of ``pbt``, for a recipe with ``method: pbt-replay``: the
-        hyper-parameters of its ancestors and its own, each with the units from which on they held."""
-        from cerebro_elastic.search.pbt import schedule_of
-
-        return schedule_of(self.training(config).config, self.view.state.configs, self.spec.plan)
 
     def study(self) -> optuna.Study:
         """The run as a study of optuna's (extra ``search``), for its plots and its dashboard, or to copy with

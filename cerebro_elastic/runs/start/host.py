@@ -33,7 +33,6 @@ from cerebro_elastic.runs.start.participate import present
 from cerebro_elastic.runs.start.places import check_places
 from cerebro_elastic.runs.start.preflight import preflight
 from cerebro_elastic.runs.start.prepare_run import check_same, ended_in, gone_on, new_spec
-from cerebro_elastic.runs.start.reuse import Reuse, looks, noting
 from cerebro_elastic.runs.start.room import check_count, check_part
 from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.store.client.base import Put, Store
@@ -67,7 +66,7 @@ def host(
     home: str | Path | None = None,
     store: StoreSettings | None = None,
     grace: float = GRACE,
-    reuse: Reuse = False,
+    reuse: bool = False,
     watcher: Watcher | None = None,
     imports: SharedImports | None = None,
 ) -> RunResult:
@@ -85,8 +84,7 @@ def host(
         home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
         store: The run's etcd, by default the recipe's. It is waited for.
         grace: Seconds that the nodes have to leave when they are stopped.
-        reuse: Whether the host that opens the run takes over what earlier runs of its home have made, or the
-            run to take it from.
+        reuse: Whether the host that opens the run takes over what earlier runs of its home have made.
         watcher: It gets lines of text and the run's state, as the command line shows them.
         imports: They have begun; by default new ones are begun here.
 
@@ -212,7 +210,7 @@ def _open(
     settings: StoreSettings,
     folder: RunFolder,
     recipe: Recipe,
-    reuse: Reuse,
+    reuse: bool,
     watcher: Watcher,
     imports: SharedImports,
 ) -> None:
@@ -227,10 +225,9 @@ def _open(
         with folder.locked():
             _check_new(folder)
             env = imports.load(recipe, folder, watcher.say)
-            reusable = noting(folder, looks(reuse, folder), watcher.say)
             if recipe.nodes.auto:  # for each host another number
                 recipe = load_recipe(recipe, nodes=nodes_of_hosts(NodeRange(1, 1), None))
-            spec = new_spec(folder, recipe, watcher, partial(preflight, env=env), reusable)
+            spec = new_spec(folder, recipe, watcher, partial(preflight, env=env), reuse=reuse)
             key = settings.run_key
             if key is not None:
                 key = key.kept_in(folder.key)

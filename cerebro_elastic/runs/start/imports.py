@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
-from cerebro_elastic.system.forkserver import SOCKET, STAYS, ForkServer, Refused
+from cerebro_elastic.system.forkserver import SOCKET, ForkServer, Refused
 from cerebro_elastic.system.process import OF_TRAINING
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ _ALWAYS = ("torch", "torch.distributed.run", *_OURS)
 
 class SharedImports:
     """A fork server that begins with what every run imports. There is none on other systems than Linux, nor
-    if ``$CEREBRO_FORKSERVER`` is ``off`` or names one. It ends with this context. If the variable is
-    ``stay``, another one with its libraries stays.
+    if ``$CEREBRO_FORKSERVER`` is ``off`` or names one. It ends with this context.
 
     A run whose task takes numpy's arrays has two of them: with torch for agents, and without for ranks.
     """
@@ -34,7 +33,7 @@ class SharedImports:
     def __init__(self) -> None:
         self._servers: list[ForkServer] = []
         self._named: Mapping[str, str] | None = None
-        if os.environ.get(SOCKET, STAYS) == STAYS and sys.platform == "linux":
+        if SOCKET not in os.environ and sys.platform == "linux":
             self._servers.append(_server(_ALWAYS))
 
     def __enter__(self) -> Self:

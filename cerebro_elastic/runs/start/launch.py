@@ -17,7 +17,7 @@ from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.run import Spec, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import CerebroError, RunError
-from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.recipes import Recipe, load_recipe, load_recipe_of
 from cerebro_elastic.recipes.references import check_named
 from cerebro_elastic.runs.attach import record_in, with_key
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed, RunCallback
@@ -47,7 +47,6 @@ from cerebro_elastic.runs.start.prepare_run import (
     state_in,
     write_spec,
 )
-from cerebro_elastic.runs.start.reuse import Reuse, delete_all_but_reused, looks, noting
 from cerebro_elastic.runs.start.room import check_room, cores_here
 from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.search.studies import is_study, section_of, tell
@@ -55,7 +54,7 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.store.ledger.record import Record
-from cerebro_elastic.system.files import redacted
+from cerebro_elastic.system.files import locate, redacted, remove
 from cerebro_elastic.system.run_key import RunKey
 from cerebro_elastic.system.words import counted, option
 
@@ -84,8 +83,8 @@ class Launch:
     """The failed configs of a run that has not ended that are tried again."""
     by: str = ""
     """The name of the person who has them tried again, for the record."""
-    reuse: Reuse = False
-    """Whether a new run takes over what earlier runs of its home have made, or the run to take it from."""
+    reuse: bool = False
+    """Whether a new run takes over what earlier runs of its home have made."""
 
     @classmethod
     def of(
@@ -99,10 +98,15 @@ class Launch:
         grace: float,
         callbacks: Sequence[RunCallback] = (),
         agrees: Callable[[str], bool] = refuse_other_code,
-        reuse: Reuse = False,
+        reuse: bool = False,
         overrides: Mapping[str, Any] = MappingProxyType({}),
     ) -> Self:
         """Check the arguments of ``run``. Raises as it does."""
+        if fresh and reuse:
+            raise RunError(
+                f"{option('fresh')} deletes what {option('reuse')} would take over: leave {option('fresh')} "
+                f"out, and give the new run an id of its own with {option('run-id')}"
+            )
         values = dict(overrides)
         study = values.pop("search") if is_study(values.get("search")) else None
         if study is not None:
@@ -112,9 +116,7 @@ class Launch:
         if store is None and checked.etcd is not None:
             store = StoreSettings.at(checked.etcd)
         folder = run_folder(checked.name if run_id is None else run_id, home)
-        return cls(
-            checked, folder, store, fresh, grace, callbacks, study, agrees=agrees, reuse=looks(reuse, folder)
-        )
+        return cls(checked, folder, store, fresh, grace, callbacks, study, agrees=agrees, reuse=reuse)
 
     def __call__(self, watcher: Watcher, imports: SharedImports | None = None) -> RunResult:
         """Run to the run's end. ``imports`` have begun; by default new ones are begun here."""
@@ -133,8 +135,8 @@ class Launch:
         """Run what is left of the run. Returns the caller of the callbacks, for the run's end."""
         folder = self.folder
         recipe = self.recipe
-        if recipe.nodes.auto and not self.fresh and folder.spec.exists():
-            recipe = load_recipe(recipe, nodes=folder.read_spec().recipe["nodes"])
+        if not self.fresh and folder.spec.exists():
+            recipe = load_recipe_of(folder.read_spec().recipe, recipe)
         spec = None if self.fresh else old_spec(folder, recipe)
         state = state_in(folder) if spec is not None else State()
         if self.extended is not None:
@@ -156,8 +158,6 @@ class Launch:
             check_places(recipe)
         with ExitStack() as stack:
             imports = stack.enter_context(imports or SharedImports())
-            if recipe.partitions_text:
-                watcher.say(recipe.partitions_text)
             accelerators = accelerators_of(recipe, imports.agents)
             if recipe.nodes.auto:
                 recipe = load_recipe(recipe, nodes=accelerators.nodes_of(recipe))
@@ -171,10 +171,8 @@ class Launch:
             of_host = {**env, "CEREBRO_CACHE": str(folder.cache)}  # as the ranks here have it
             elsewhere = bool(accelerators.names)
             check = stack.enter_context(BackgroundCheck(folder, watcher.say, of_host, elsewhere=elsewhere))
-            former = RunFolder(folder.former) if self.fresh else None
-            reusable = noting(folder, self.reuse, watcher.say, former)
             if spec is None:
-                spec = new_spec(folder, recipe, watcher, check.preflight, reusable)
+                spec = new_spec(folder, recipe, watcher, check.preflight, reuse=self.reuse)
             elif spec.recipe.get("checkpoints") is not None:
                 claim(spec.storage, folder)  # it may have been moved
             if delete_former is not None:
@@ -187,8 +185,8 @@ class Launch:
         return caller
 
     def _delete_elsewhere(self, spec: Spec, watcher: Watcher) -> None:
-        """Delete the checkpoints and logs that the former run of this id has left outside its folder, but for
-        those that the run of ``spec`` takes over."""
+        """Delete the checkpoints and logs that the former run of this id has left outside its folder. At the
+        place of the run of ``spec``, which owns it now, no more than these."""
         try:
             former = RunFolder(self.folder.former).read_spec()
         except RunError:
@@ -199,7 +197,9 @@ class Launch:
             if not owns(self.folder, former.storage):
                 watcher.say(left_alone(former.storage))
                 return
-            delete_all_but_reused(former.storage, spec)
+            kinds = ("checkpoints", "logs", "record") if former.storage == spec.storage else ("",)
+            for kind in kinds:
+                remove(locate(former.storage) / kind)
         except CerebroError as error:
             watcher.say(f"note: the earlier run has left files in {redacted(former.storage)}: {error}")
 

@@ -24,9 +24,9 @@ from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.logging.loggers import Loggers
 from cerebro_elastic.runs.record_copy import RecordCopy
-from cerebro_elastic.runs.reusable import read_reusable
 from cerebro_elastic.runs.start.agents import LocalAgents
 from cerebro_elastic.runs.start.machine import Accelerators
+from cerebro_elastic.runs.start.reuse import read_reusable
 from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.runs.versions import on_record
 from cerebro_elastic.store.client.base import Put

@@ -21,7 +21,7 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Plan, Spec, specs_of
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import CerebroError, DataError, RecipeError, RunError
-from cerebro_elastic.recipes import Recipe, differences, load_recipe
+from cerebro_elastic.recipes import Recipe, differences, load_recipe_of
 from cerebro_elastic.runs.attach import record_in
 from cerebro_elastic.runs.folder import RunFolder, how_to_retry
 from cerebro_elastic.runs.from_recipe import first_hparams, make_search, plan_of
@@ -29,6 +29,7 @@ from cerebro_elastic.runs.owner import claimed, refuse_others
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.results.result import has_ended, is_made
 from cerebro_elastic.runs.start.preflight import PreflightResult, preflight
+from cerebro_elastic.runs.start.reuse import take_over
 from cerebro_elastic.runs.start.warm_start import resolve_warm_start
 from cerebro_elastic.runs.terminal_view import Watcher
 from cerebro_elastic.runs.versions import other_code
@@ -69,10 +70,9 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
 
 def check_same(spec: Spec, recipe: Recipe, what: str, advice: str) -> None:
     """Raise ``RunError`` unless ``recipe`` is that of the run ``spec``, apart from what a warm start has
-    replaced. The recipe from before an extension is the run's, too, and ``nodes: auto`` is any number. The
-    message begins with ``what``, and ends with the ``advice``."""
-    if recipe.nodes.auto:
-        recipe = load_recipe(recipe, nodes=spec.recipe["nodes"])
+    replaced. The recipe from before an extension is the run's, too, and a number that it leaves open is any.
+    The message begins with ``what``, and ends with the ``advice``."""
+    recipe = load_recipe_of(spec.recipe, recipe)
     if recipe.digest in (spec.recipe_digest, *(extension.digest_before for extension in spec.extensions)):
         return
     lines = differences(spec.recipe, recipe.resolved())
@@ -176,15 +176,18 @@ def new_spec(
     recipe: Recipe,
     watcher: Watcher,
     preflight: Preflight = preflight,
-    with_reusable: Callable[[Spec, Recipe], Spec] = lambda spec, _: spec,
+    *,
+    reuse: bool = False,
 ) -> Spec:
-    """Check everything that can be checked, prepare the data, look for what earlier runs have made, and write
-    the spec's copy, which makes the folder one of a run."""
+    """Check everything that can be checked, prepare the data, take over what earlier runs have made if the
+    run is to ``reuse`` it, and write the spec's copy, which makes the folder one of a run."""
     url, source = recipe.data.url, recipe.data.source or recipe.data.dataset or recipe.data.datamodule
     code = "the recipe, the module and the data" if source is None else "the recipe and the module"
     more = "" if source is None else f", preparing the data of {redacted(source)}"
     if recipe.data.shards is not None:
         more = f", listing the shards of {redacted(recipe.data.shards)}"
+    if recipe.choice is not None:
+        watcher.say(str(recipe.choice))
     watcher.say(f"checking {code}{more} (its imports take a few seconds)")
     check_deadline(recipe, time.time())
     price_from(os.environ)
@@ -209,7 +212,7 @@ def new_spec(
         differing=checked.differing,
     )
     with claimed(spec.storage, folder) if recipe.checkpoints is not None else nullcontext():
-        spec = with_reusable(spec, recipe)
+        spec = take_over(spec, recipe, folder, watcher.say) if reuse else spec
         write_spec(folder, spec)
     return spec
 

@@ -1,25 +1,26 @@
-"""What need not be trained, since an earlier run has trained it: found in the records of earlier runs when a
-run is opened.
+"""What earlier runs of the home have trained need not be trained again: it is taken over when a run is opened
+with ``--reuse``.
 
 A unit is a pure function of what it reads. So two runs whose units read the same (code, data, recipe,
 versions, processor) give equal configs equal results, in any order of the configs and on any node. All that
 is compared here; ``core/model/reuse.py`` names the rest, where a config stands. Files that code reads are not
-seen, so nothing is taken over unless somebody asks: else the run says what there is.
+seen, so nothing is taken over unless somebody asks.
 
-The states from which configs go on are linked or copied into the new run's storage, so that no run needs
-another one afterwards.
+The states from which configs continue are linked or copied into the new run's storage, so that no run needs
+another one afterwards. What there is stands in a file beside them, which every machine that leads the run
+reads.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import pairwise
-from pathlib import Path, PurePosixPath
-from typing import Any, TypeAlias
+from itertools import pairwise, takewhile
+from pathlib import PurePosixPath
+from typing import Any
 
 from cerebro_elastic.core.history.derived import Curves, add_point
 from cerebro_elastic.core.history.lineage import born
@@ -28,37 +29,27 @@ from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.best import best_end, epoch_ends
+from cerebro_elastic.core.model.codec import UnreadableValue, decode, encode
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import LeaderChanged
-from cerebro_elastic.core.model.origin import basis_of, values_digest
-from cerebro_elastic.core.model.reuse import FOLDER, Reusable, standing
+from cerebro_elastic.core.model.origin import basis_of
+from cerebro_elastic.core.model.reuse import FOLDER, NOTHING, Reusable, standing
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
-from cerebro_elastic.errors import CerebroError, CheckpointError, IllegalEvent, RunError, StorageError
+from cerebro_elastic.errors import CerebroError, CheckpointError, IllegalEvent, StorageError
 from cerebro_elastic.recipes import Recipe, differences
-from cerebro_elastic.recipes.search import (
-    Budget,
-    OtherSearch,
-    PbtSearch,
-    ReplaySearch,
-    SampledSearch,
-    SearchSection,
-)
-from cerebro_elastic.runs.catalog import beginnings, folders
-from cerebro_elastic.runs.folder import RunFolder, find_run
+from cerebro_elastic.recipes.search import OtherSearch, PbtSearch
+from cerebro_elastic.runs.catalog import folders
+from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import first_hparams
 from cerebro_elastic.runs.results import record_chain
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.reusable import read_reusable, write_reusable
 from cerebro_elastic.runs.versions import of_units
 from cerebro_elastic.system import files
 from cerebro_elastic.system.files import locate, translated
 from cerebro_elastic.system.ownership import distrust_folder
-from cerebro_elastic.system.words import counted, for_reader, option, some_of
+from cerebro_elastic.system.words import counted, some_of
 from cerebro_elastic.worker.rendezvous.compatibility import PACKAGE
-
-Reuse: TypeAlias = bool | str | Path
-"""Whether a run takes over what earlier runs of its home have made; or the one run to take it from."""
 
 _FREE = {
     *("name", "search", "objective", "repeats", "validation.early_stop", "keep", "nodes"),
@@ -74,17 +65,64 @@ _FREE = {
 }
 """The keys of a recipe that no unit's result depends on, apart from its strategy, which is compared for each
 visit. A key that is not here counts."""
-VARIABLE = "CEREBRO_REUSE"
-"""The environment variable by which runs take over what earlier ones have made, if it is ``on``."""
 _AT_ONCE = 100
 """The most visits that one transaction takes over: etcd takes 128 keys, and 1.5 MB."""
+_FILE = "reuse.json"
+
+
+def take_over(spec: Spec, recipe: Recipe, folder: RunFolder, say: Callable[[str], None]) -> Spec:
+    """The ``spec`` of a run that is to be opened in ``folder``, with what it takes over from the other runs
+    of its home; ``say`` gets a sentence about that."""
+    search = _Search(spec, recipe)
+    for other in folders(folder.path.parent):
+        if other.path != folder.path and not search.is_done:
+            search.look_into(other)
+    steps: dict[str, tuple[Visit, ...]] = {}
+    sources: dict[str, None] = {}
+    for chain in search.longest.values():
+        try:
+            steps |= dict(_taken(spec, chain))
+            sources[chain.run] = None
+        except (CheckpointError, StorageError) as error:
+            search.differing.setdefault(chain.run, [f"{chain.start.id}: {error}"])
+    if sources:
+        units = counted(sum(map(len, steps.values())), "unit")
+        runs = f"{'run' if len(sources) == 1 else 'runs'} {some_of(list(sources), 3)}"
+        say(f"{units} of {counted(len(search.longest), 'config')} are taken over from {runs}")
+    elif search.differing:
+        run, reasons = min(search.differing.items(), key=lambda item: len(item[1]))
+        say(f"nothing is taken over from earlier runs; not from run {run}: {'; '.join(reasons[:3])}")
+    else:
+        say("nothing is taken over: no earlier run here has trained these configs")
+    text = encode(Reusable(steps)).encode()
+    with translated(CheckpointError, f"cannot write {_FILE}"):
+        files.write(locate(spec.storage) / _FILE, [text])
+    return replace(spec, reuse=hashlib.sha256(text).hexdigest())
+
+
+def read_reusable(spec: Spec, say: Callable[[str], None] = lambda _text: None) -> Reusable:
+    """What the run of ``spec`` may take over. Without its file, or with another, that is nothing: the run
+    trains all, and ``say`` gets the reason."""
+    if not spec.reuse:
+        return NOTHING
+    place = locate(spec.storage) / _FILE
+    try:
+        with translated(CheckpointError, f"cannot read {place}"):
+            text = files.read(place)
+        if hashlib.sha256(text).hexdigest() == spec.reuse:
+            return decode(text, Reusable)
+        why = f"{place} is not as it was written"
+    except (CheckpointError, FileNotFoundError, UnreadableValue) as error:
+        why = str(error)
+    say(f"nothing is taken over from earlier runs, and all is trained: {why}")
+    return NOTHING
 
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
     """What an earlier run has made of a config, as far as a new run may begin there."""
 
-    run: RunResult
+    run: str
     start: Config
     """The config as it was created."""
     steps: tuple[tuple[Visit, ...], ...]
@@ -103,95 +141,49 @@ class _Search:
 
     spec: Spec
     recipe: Recipe
-    named: bool
-    """A person has named the run: why nothing of it may be taken over counts, wherever its recipe lies."""
-    takes: bool
-    """Whether what is found is to be taken over, and so has to be there."""
-    wanted: Collection[str] | None
-    """Where the configs begin that there will be (``standing``); ``None`` if that is not known yet."""
-    why_not: dict[str, list[str]] = field(default_factory=dict)
-    """By run of a recipe in the same folder: why nothing of it may be taken over, or less than all."""
-    equal: list[str] = field(default_factory=list)
-    """The runs whose units read the same, by their specs."""
-    lacking: dict[str, str] = field(default_factory=dict)
-    """By where a config begins: why what an earlier run has trained of it is not taken over."""
-    whole: set[str] = field(default_factory=set)
-    """Where configs begin of which nothing is left to train: no other run is looked at for them."""
+    longest: dict[str, _Chain] = field(default_factory=dict)
+    """By where a config begins (``standing``): the longest of its chains so far."""
+    differing: dict[str, list[str]] = field(default_factory=dict)
+    """By run of a recipe in the same folder: why nothing of it may be taken over."""
+    wanted: Collection[str] | None = field(init=False)
+    """Where the configs begin that there will be; ``None`` if that is not known yet."""
+
+    def __post_init__(self) -> None:
+        self.wanted = _first(self.spec, self.recipe)
 
     @property
     def is_done(self) -> bool:
-        return self.wanted is not None and self.whole.issuperset(self.wanted)
+        """Whether nothing is left to look for. To read the records of all runs may take long."""
+        return self.wanted is not None and not any(map(self._looks_for, self.wanted))
 
-    def chains(self, folder: RunFolder, name: str, moved: Mapping[str, str]) -> Iterator[_Chain]:
-        """Those of one run, which is called ``name``; of files that were ``moved``, where they are now."""
-        found: list[str] = []
-        if self.named:
-            self.why_not[name] = found
+    def look_into(self, folder: RunFolder) -> None:
+        """Look into the record of one run."""
         try:
             theirs = folder.read_spec()
-            if files.here(theirs.root) == self.spec.root:
-                self.why_not[name] = found
-            if (why := distrust_folder(folder.path)) is not None:
-                raise RunError(f"{folder.path} {why}")
-            if theirs.plan.run != name:
+            if theirs.plan.run != folder.run:
                 return  # what a machine has kept that joined a run here
-            reasons = ["it still runs"] if folder.is_locked() else list(self._other(theirs))
+            reasons = ["it still runs"] if folder.is_locked() else [*_other(theirs, self.spec)]
             if not reasons:
-                self.equal.append(name)
-                if not any(map(self._looks_for, beginnings(folder, theirs))):
-                    return
                 result = RunResult(folder)
-                reasons += self._unsound(result) or self._other_versions(result)
+                reasons = _unsound(result, folder) or self._other_versions(result)
             if reasons:
-                found += reasons
-                self.equal = [equal for equal in self.equal if equal != name]
+                if files.here(theirs.root) == self.spec.root:
+                    self.differing[folder.run] = reasons
                 return
             for config in result.view.state.configs.values():
-                place = standing(born(config))
-                if not self._looks_for(place):
-                    continue
-                if (chain := self._chain(result, config, moved)) is not None:
-                    if chain.whole:
-                        self.whole.add(place)
-                    yield chain
+                if self._looks_for(place := standing(born(config))):
+                    self._keep(place, self._chain(result, config))
         except (CerebroError, OSError, KeyError) as error:
-            found.append(f"its record cannot be read: {error}")
+            self.differing[folder.run] = [f"its record cannot be read: {error}"]
 
     def _looks_for(self, place: str) -> bool:
         """Whether more than is known by now of the config that begins there is of use."""
-        return place not in self.whole and (self.wanted is None or place in self.wanted)
+        known = self.longest.get(place)
+        return (known is None or not known.whole) and (self.wanted is None or place in self.wanted)
 
-    def lacks(self, run: str, starts: Sequence[Config], why: str, *, each: bool = True) -> None:
-        """Note why nothing of what a run has trained of these configs is taken over: a reason of ``each``, or
-        one of the run."""
-        for start in starts:
-            self.lacking.setdefault(standing(start), f"run {run}, {start.id}: {why}")
-        self.why_not.get(run, []).extend([f"{start.id}: {why}" for start in starts] if each else [why])
-
-    def _other(self, theirs: Spec) -> Iterator[str]:
-        """What its units read that is another here, by the specs."""
-        ours = self.spec
-        yield from differences(_binding(theirs.recipe), _binding(ours.recipe))
-        if theirs.data_digest != ours.data_digest:
-            yield f"other data: digest {theirs.data_digest[:12]}, now {ours.data_digest[:12]}"
-        if theirs.version != ours.version:
-            yield f"cerebro-elastic {theirs.version}, now {ours.version}"
-        for name in sorted({*theirs.code, *ours.code}):
-            if theirs.code.get(name) != ours.code.get(name):
-                what = "the code of cerebro-elastic" if name == PACKAGE else name
-                how = "has changed" if name in theirs.code and name in ours.code else "is new"
-                yield f"{what} {how if name in ours.code else 'is not used any more'}"
-
-    def _unsound(self, result: RunResult) -> list[str]:
-        """Why the record cannot be believed: it was changed, or cannot be."""
-        broken = [*record_chain.chain(result.lines)]
-        try:
-            broken += [f"{found.invariant}: {found.story}" for found in check(result.events)]
-            _ = result.view
-        except (IllegalEvent, KeyError) as error:
-            broken.append(str(error))
-        way = for_reader(f"`cerebro verify {result.run}`", f"Run.open({result.run!r}).verify()")
-        return [f"its record does not verify ({broken[0]}): see {way}"] if broken else []
+    def _keep(self, place: str, chain: _Chain) -> None:
+        if chain.steps and (place not in self.longest or chain.visits > self.longest[place].visits):
+            self.longest[place] = chain
 
     def _other_versions(self, result: RunResult) -> list[str]:
         led = [event for event in result.events if isinstance(event, LeaderChanged) and event.versions]
@@ -204,158 +196,48 @@ class _Search:
             if then.get(name) != version
         ]
 
-    def _chain(self, result: RunResult, config: Config, moved: Mapping[str, str]) -> _Chain | None:
-        plan, start = self.spec.plan, born(config)
+    def _chain(self, result: RunResult, config: Config) -> _Chain:
+        """What the run has made of the config by one of the new run's strategies, in trainings of its
+        length."""
+        plan, end = self.spec.plan, born(config)
 
-        def of_this_length(visit: Visit) -> bool:
-            return result.spec.epochs_of(config.id, visit.unit.epoch) == plan.epochs
+        def fits(visit: Visit) -> bool:
+            long = result.spec.epochs_of(config.id, visit.unit.epoch)
+            return long == plan.epochs and visit.strategy in plan.strategies
 
-        made = _until(_of_this_code(result, config), of_this_length)
-        if not made:
-            return None
-        visits = [_here(visit, moved) for visit in _until(made, lambda v: v.strategy in plan.strategies)]
-        if not visits:
-            self.lacks(result.run, [start], f"trained by {made[0].strategy}, which is none of this recipe")
-            return None
-        steps = _steps(self.recipe, self.spec, start, visits) if self.takes else [tuple(visits)]
-        if not steps:
-            self.lacks(
-                result.run,
-                [start],
-                f"{counted(len(visits), 'unit')}, but no state to begin from: `keep: epochs` in its recipe "
-                "would have kept those of all epochs",
-            )
-            return None
-        end = start
+        visits = list(takewhile(fits, _of_this_code(result, config)))
+        steps = _steps(self.recipe, self.spec, end, visits)
         for visit in (visit for step in steps for visit in step):
             end = advance(end, visit, plan)
-        return _Chain(result, start, tuple(steps), end.status is not Status.LIVE)
+        return _Chain(result.run, born(config), tuple(steps), end.status is not Status.LIVE)
 
 
-def looks(reuse: Reuse, folder: RunFolder) -> Reuse:
-    """``reuse``, or what the environment says instead of the default. Raises ``RunError`` for a run that is
-    not there, or is the one in ``folder``, and for another word in the environment."""
-    if not isinstance(reuse, bool):
-        _named(reuse, folder)
-        return reuse
-    word = os.environ.get(VARIABLE) or "off"
-    if word not in ("on", "off"):
-        raise RunError(f"{VARIABLE} is {word!r}: choices: on, off")
-    return reuse or word == "on"
+def _first(spec: Spec, recipe: Recipe) -> Collection[str] | None:
+    """Where the configs begin of a search that says at its start which there will be; ``None`` for others.
+    Those with seeds that only contenders get are among them."""
+    if recipe.search.method not in ("grid", "random") or recipe.search.concurrency is not None:
+        return None
+    most = recipe.repeats.max if recipe.repeats is not None else 1
+    members = members_of_repeats(spec.plan, range(most)) if spec.plan.has_members else [(None, 0)]
+    return {
+        standing(born(Config("", hparams, parent=spec.plan.start, fold=fold, repeat=repeat)))
+        for hparams in first_hparams(recipe)
+        for fold, repeat in members
+    }
 
 
-def noting(
-    folder: RunFolder, reuse: Reuse, say: Callable[[str], None], former: RunFolder | None = None
-) -> Callable[[Spec, Recipe], Spec]:
-    """What looks for earlier runs when the run in ``folder`` is opened, and notes in its spec what is taken;
-    ``say`` gets a sentence about it. Arguments as of ``find``."""
-
-    def with_reusable(spec: Spec, recipe: Recipe) -> Spec:
-        after, text = find(spec, recipe, folder, reuse, former)
-        if text:
-            say(text)
-        return after
-
-    return with_reusable
-
-
-def find(
-    spec: Spec,
-    recipe: Recipe,
-    folder: RunFolder,
-    reuse: Reuse,
-    former: RunFolder | None = None,
-) -> tuple[Spec, str]:
-    """Look for what the run of ``spec``, which is to be opened in ``folder``, may take over.
-
-    Args:
-        spec: The run's spec.
-        recipe: Its recipe.
-        folder: Its folder. The other runs in the same home are looked at.
-        reuse: Whether to take over what there is, or the run to take it from.
-        former: The run of this id that is put aside to be deleted.
-
-    Returns:
-        The spec, which says what is taken over, and a sentence about that, or what could be, for people; ""
-        if there is nothing.
-
-    Raises:
-        RunError: There is no run of this name, it still runs, or nothing of it may be taken over.
-    """
-    named = None if isinstance(reuse, bool) else _named(reuse, folder)
-    first = _first(spec, recipe)
-    wanted = None if first is None else [standing(config) for config in first]
-    search = _Search(spec, recipe, named is not None, reuse is not False, wanted)
-    chains: list[_Chain] = []
-    for source in [named] if named is not None else _earlier(folder, former):
-        if search.is_done:
-            break  # to read the records of all runs may take long
-        moved = {str(folder.path): str(former.path)} if former is not None and source is former else {}
-        chains += search.chains(source, folder.run if moved else source.run, moved)
-    if reuse is False:
-        return spec, _offer(spec, recipe, first, _longest(chains))
-    if named is not None and not chains:
-        found = search.why_not.get(named.run, ())
-        reasons = "\n".join(f"  {why}" for why in found) or "  none of these configs was trained in it"
-        raise RunError(
-            f"nothing of run {named.run!r} may be taken over:\n{reasons}\n"
-            f"run without {option('reuse-from', 'reuse')} to train all"
-        )
-    longest = _longest(chains)
-    steps: dict[str, tuple[Visit, ...]] = {}
-    with _nothing_left_behind(spec.storage, longest.values()):
-        for chain in longest.values():
-            try:
-                steps |= dict(_taken(spec, chain))
-            except (CheckpointError, StorageError) as error:
-                search.lacks(chain.run.run, [chain.start], str(error))
-        why_not = {run: tuple(why) for run, why in search.why_not.items() if why}
-        reusable = Reusable(steps, why_not, tuple(search.equal), search.lacking)
-        after = replace(spec, reuse=write_reusable(spec.storage, reusable))
-    return after, _sentence(reusable, first)
-
-
-@contextmanager
-def _nothing_left_behind(storage: str, chains: Iterable[_Chain]) -> Iterator[None]:
-    """If the block fails, what it has linked or copied of the ``chains`` is removed: the run may not be
-    started again."""
-    names = [f"{kind}/{_folder(chain)}" for chain in chains for kind in ("checkpoints", "logs")]
-    new = [place for name in names if not files.exists(place := locate(f"{storage}/{name}"))]
-    try:
-        yield
-    except BaseException:
-        for place in new:
-            with suppress(CerebroError):
-                files.remove(place)
-        raise
-
-
-def delete_all_but_reused(storage: str, spec: Spec) -> None:
-    """Delete the checkpoints and logs in ``storage`` that the run of ``spec``, which has not begun, does not
-    take over; all, if that is elsewhere."""
-    if storage != spec.storage:
-        files.remove(locate(storage))
-        return
-    steps = read_reusable(spec).steps.values()
-    own = {PurePosixPath(visit.output.url).parent.name for visits in steps for visit in visits}
-    for kind in ("checkpoints", "logs", "record"):
-        place = locate(f"{storage}/{kind}")
-        for name in files.folders(place) if files.exists(place) else ():
-            if name not in own:
-                files.remove(place / name)
-
-
-def _named(reuse: str | Path, folder: RunFolder) -> RunFolder:
-    source = find_run(str(reuse), folder.path.parent)
-    if source.path == folder.path:
-        raise RunError(f"{option('reuse')} {reuse} is this run itself: name an earlier one")
-    return source
-
-
-def _earlier(folder: RunFolder, former: RunFolder | None) -> list[RunFolder]:
-    """The runs to look at, the last one first."""
-    others = [other for other in folders(folder.path.parent) if other.path != folder.path]
-    return [former, *others] if former is not None and former.spec.exists() else others
+def _other(theirs: Spec, ours: Spec) -> Iterator[str]:
+    """What the units of a run read that is another in ours, by the specs."""
+    yield from differences(_binding(theirs.recipe), _binding(ours.recipe))
+    if theirs.data_digest != ours.data_digest:
+        yield f"other data: digest {theirs.data_digest[:12]}, now {ours.data_digest[:12]}"
+    if theirs.version != ours.version:
+        yield f"cerebro-elastic {theirs.version}, now {ours.version}"
+    for name in sorted({*theirs.code, *ours.code}):
+        if theirs.code.get(name) != ours.code.get(name):
+            what = "the code of cerebro-elastic" if name == PACKAGE else name
+            how = "has changed" if name in theirs.code and name in ours.code else "is new"
+            yield f"{what} {how if name in ours.code else 'is not used any more'}"
 
 
 def _binding(recipe: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -368,7 +250,20 @@ def _binding(recipe: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return {key: value for key, value in values.items() if value != {}}
 
 
-def _of_this_code(result: RunResult, config: Config) -> list[Visit]:
+def _unsound(result: RunResult, folder: RunFolder) -> list[str]:
+    """Why the record cannot be believed: others can write it, it was changed, or it is impossible."""
+    if (why := distrust_folder(folder.path)) is not None:
+        return [f"{folder.path} {why}"]
+    broken = [*record_chain.chain(result.lines)]
+    try:
+        broken += [f"{found.invariant}: {found.story}" for found in check(result.events)]
+        _ = result.view
+    except (IllegalEvent, KeyError) as error:
+        broken.append(str(error))
+    return [f"its record does not verify ({broken[0]})"] if broken else []
+
+
+def _of_this_code(result: RunResult, config: Config) -> Iterator[Visit]:
     """The config's visits up to the first one that was trained with other code or versions than the last
     leader's."""
     led = [event for event in result.events if isinstance(event, LeaderChanged) and event.basis is not None]
@@ -379,193 +274,90 @@ def _of_this_code(result: RunResult, config: Config) -> list[Visit]:
         basis = before[-1].basis if before else None
         return basis is not None and (basis.code, before[-1].versions) == last
 
-    return _until(result.view.visits.get(config.id, ()), same)
+    return takewhile(same, result.view.visits.get(config.id, ()))
 
 
-def _until(visits: Sequence[Visit], holds: Callable[[Visit], bool]) -> list[Visit]:
-    found = []
-    for visit in visits:
-        if not holds(visit):
-            break
-        found.append(visit)
-    return found
+def _steps(recipe: Recipe, spec: Spec, config: Config, visits: Sequence[Visit]) -> list[tuple[Visit, ...]]:
+    """The visits of the ``config`` in steps. Each ends with a state that can be read, as can that of the best
+    epoch, which results need.
 
-
-def _here(visit: Visit, moved: Mapping[str, str]) -> Visit:
-    """The visit with the places where its files are now."""
-
-    def place(url: str) -> str:
-        url = files.here(url)
-        for before, after in moved.items():
-            if url.startswith(f"{before}/"):
-                return after + url.removeprefix(before)
-        return url
-
-    def ref(of: CheckpointRef | None) -> CheckpointRef | None:
-        return None if of is None else replace(of, url=place(of.url))
-
-    output = replace(visit.output, url=place(visit.output.url))
-    log = None if visit.log is None else place(visit.log)
-    return replace(visit, input=ref(visit.input), output=output, log=log)
-
-
-def _steps(recipe: Recipe, spec: Spec, start: Config, visits: Sequence[Visit]) -> list[tuple[Visit, ...]]:
-    """The visits in steps, each of which ends with a state that can be read.
-
-    A search that trains every config to its end needs the last one, and the best epoch's, which results need.
-    One that may stop a config at an epoch's end gets a step to each whose state is there. A config passes the
-    others, as if the search had let it go on: none comes back to them, but for the clones of a population,
-    and for what a search of a plugin may do.
+    A config passes ends of epochs whose states are gone, as if the search had let it continue: no search
+    comes back to them but for the clones of a population, and what a search of a plugin may do.
     """
-    section = recipe.search
-    to_the_end = type(section) in (SearchSection, SampledSearch) and section.budget == Budget()
-    comes_back = isinstance(section, PbtSearch | ReplaySearch | OtherSearch)
-    objective = recipe.objective
-    config = start
-    curves: Curves = {start.id: ()}
-    needed: list[tuple[int, list[CheckpointRef | None], bool]] = []
+    comes_back = isinstance(recipe.search, PbtSearch | OtherSearch)
+    name, there, cuts = config.id, cache(_readable), [0]
+    curves: Curves = {name: ()}
     for number, visit in enumerate(visits, start=1):
         config = advance(config, visit, spec.plan)
         curves = add_point(curves, config, visit, spec.plan)
-        ends = epoch_ends(curves[start.id])
-        best = best_end(ends, objective, of_member=bool(start.member_of))
-        refs = [visit.output, *([] if best is None else [ends[best].checkpoint])]
-        if number == len(visits) or visits[number].unit.phase is not Phase.EVALUATE:
-            needed.append((number, refs, config.epoch > visit.unit.epoch))
-    there = cache(_readable)
-    if to_the_end:
-        cut = next((number for number, refs, _ in reversed(needed) if all(map(there, refs))), 0)
-        return [tuple(visits[:cut])] if cut else []
-    cuts = [0]
-    for number, refs, ends_epoch in needed:
-        if all(map(there, refs)):
+        if number < len(visits) and visits[number].unit.phase is Phase.EVALUATE:
+            continue
+        ends = epoch_ends(curves[name])
+        best = best_end(ends, recipe.objective, of_member=bool(config.member_of))
+        if there(visit.output) and (best is None or there(ends[best].checkpoint)):
             cuts.append(number)
-        elif ends_epoch and comes_back:
+        elif comes_back and config.epoch > visit.unit.epoch:
             break
     return [tuple(visits[begin:end]) for begin, end in pairwise(cuts)]
 
 
 def _readable(ref: CheckpointRef | None) -> bool:
-    if ref is None:
-        return False
     from cerebro_elastic.hop import checkpoint
 
     try:
-        checkpoint.verify(ref)
+        if ref is not None:
+            checkpoint.verify(_here(ref))
     except CheckpointError:
         return False
-    return True
+    return ref is not None
 
 
-def _first(spec: Spec, recipe: Recipe) -> list[Config] | None:
-    """The configs of a search that says at its start which there will be; ``None`` for others. Those with
-    seeds that only contenders get are among them."""
-    if recipe.search.method not in ("grid", "random") or recipe.search.concurrency is not None:
-        return None
-    most = recipe.repeats.max if recipe.repeats is not None else 1
-    members = members_of_repeats(spec.plan, range(most)) if spec.plan.has_members else [(None, 0)]
-    return [
-        born(Config("", hparams, parent=spec.plan.start, fold=fold, repeat=repeat))
-        for hparams in first_hparams(recipe)
-        for fold, repeat in members
-    ]
-
-
-def _longest(chains: Sequence[_Chain]) -> dict[str, _Chain]:
-    """The longest chain from where each config begins; of equals the last one."""
-    longest: dict[str, _Chain] = {}
-    for chain in sorted(chains, key=lambda chain: -chain.visits):
-        longest.setdefault(standing(chain.start), chain)
-    return longest
+def _here(ref: CheckpointRef) -> CheckpointRef:
+    """The reference with the place where the files are now: a home may have been moved."""
+    return replace(ref, url=files.here(ref.url))
 
 
 def _taken(spec: Spec, chain: _Chain) -> Iterator[tuple[str, tuple[Visit, ...]]]:
-    """The chain's steps by where they begin, with their states and rows in the run's own storage."""
+    """The chain's steps by where they begin, with their states and rows in the run's own storage. One that is
+    too long for a transaction is divided: if nothing is left but the first part, the config stands where no
+    state was kept, and whoever needs that makes it again."""
     at = chain.start
     for step in chain.steps:
-        own, there = _own(spec.storage, chain, step)
-        while own:
-            ends = [number for number, visit in enumerate(own[:_AT_ONCE], start=1) if visit.output in there]
-            part, own = own[: max(ends, default=_AT_ONCE)], own[max(ends, default=_AT_ONCE) :]
+        own = list(_own(spec.storage, chain, step))
+        for first in range(0, len(own), _AT_ONCE):
+            part = tuple(own[first : first + _AT_ONCE])
             yield standing(at), part
             for visit in part:
                 at = advance(at, visit, spec.plan)
 
 
-def _folder(chain: _Chain) -> str:
-    """The name of the folders of checkpoints and logs that are taken over."""
-    return f"{FOLDER}{chain.run.run}-{chain.start.id}"
-
-
-def _own(
-    storage: str, chain: _Chain, step: Sequence[Visit]
-) -> tuple[tuple[Visit, ...], Collection[CheckpointRef]]:
+def _own(storage: str, chain: _Chain, step: Sequence[Visit]) -> Iterator[Visit]:
     """The visits as the new run has them. The state with which the step ends, and each epoch's end that is
-    there, are linked, and returned, too; the others were deleted before, as in any run."""
+    there, are linked; the others were deleted before, as in any run."""
     from cerebro_elastic.hop import checkpoint
 
-    run, name = chain.run.run, _folder(chain)
-    there: set[CheckpointRef] = set()
+    name = f"{FOLDER}{chain.run}-{chain.start.id}"
 
-    def ours(url: str) -> str:
-        return f"{storage}/checkpoints/{name}/{PurePosixPath(url).name}"
+    def ours(of: CheckpointRef) -> CheckpointRef:
+        return replace(of, url=f"{storage}/checkpoints/{name}/{PurePosixPath(of.url).name}")
 
-    def ref(of: CheckpointRef | None) -> CheckpointRef | None:
-        return None if of is None else replace(of, url=ours(of.url))
-
-    visits = []
-    for number, visit in enumerate(step):
-        last = number == len(step) - 1
-        if last:
-            there.add(checkpoint.adopt(visit.output, ours(visit.output.url)))
-        elif step[number + 1].unit.epoch > visit.unit.epoch:
+    for visit, after in zip(step, [*step[1:], None], strict=True):
+        output = ours(visit.output)
+        if after is None:
+            checkpoint.adopt(_here(visit.output), output.url)
+        elif after.unit.epoch > visit.unit.epoch:
             with suppress(CheckpointError):
-                there.add(checkpoint.adopt(visit.output, ours(visit.output.url)))
+                checkpoint.adopt(_here(visit.output), output.url)
         log = visit.log
         if log is not None:
-            log = f"{storage}/logs/{name}/{PurePosixPath(log).name}"
-            assert visit.log is not None
-            with translated(CheckpointError, f"cannot copy {visit.log}"):
-                files.copy(locate(visit.log), locate(log))
-        output = replace(visit.output, url=ours(visit.output.url))
-        visits.append(
-            replace(
-                visit, input=ref(visit.input), output=output, log=log, attempt=0, reused=visit.reused or run
-            )
+            before, log = files.here(log), f"{storage}/logs/{name}/{PurePosixPath(log).name}"
+            with translated(CheckpointError, f"cannot copy {before}"):
+                files.copy(locate(before), locate(log))
+        yield replace(
+            visit,
+            input=None if visit.input is None else ours(visit.input),
+            output=output,
+            log=log,
+            attempt=0,
+            reused=visit.reused or chain.run,
         )
-    return tuple(visits), there
-
-
-def _sentence(reusable: Reusable, first: Sequence[Config] | None) -> str:
-    """What is taken over of the ``first`` configs, for people who start the run; else why nothing is, of the
-    run that differs least."""
-    if runs := list(dict.fromkeys(visits[0].reused for visits in reusable.steps.values())):
-        of = f"{'run' if len(runs) == 1 else 'runs'} {some_of(runs, 3)} left them"
-        if first is None:
-            return f"configs that were trained before begin where {of}"
-        known = {values_digest(config.hparams): False for config in first}
-        for config in first:
-            known[values_digest(config.hparams)] |= standing(config) in reusable.steps
-        return f"{sum(known.values())} of {counted(len(known), 'config')} begin where {of}"
-    if not reusable.why_not:
-        return "nothing is taken over: no earlier run here has trained these configs"
-    nearest, reasons = reusable.nearest()
-    return f"nothing is taken over from earlier runs; not from run {nearest}: {'; '.join(reasons[:3])}"
-
-
-def _offer(spec: Spec, recipe: Recipe, first: Sequence[Config] | None, longest: Mapping[str, _Chain]) -> str:
-    """What could be taken over, for people who start the run."""
-    if not longest:
-        return ""
-    units = sum(
-        len({visit.unit for step in chain.steps for visit in step if visit.unit.phase is Phase.TRAIN})
-        for chain in longest.values()
-    )
-    runs = list(dict.fromkeys(chain.run.run for chain in longest.values()))
-    of = ""
-    if first is not None and recipe.repeats is None:
-        of = f" of {len(first) * spec.plan.epochs * spec.plan.trained}"
-    stand = f"{units}{of} units stand in the {'run' if len(runs) == 1 else 'runs'} {some_of(runs, 3)}"
-    way = option("reuse", "reuse=True")
-    unless = "if no file or variable that your code reads has changed"
-    return f"{stand} {unless}: {way} takes them, and this run trains all"

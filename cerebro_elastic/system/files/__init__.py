@@ -24,6 +24,7 @@ from cerebro_elastic.system.files.operations import FileChunks as FileChunks
 from cerebro_elastic.system.files.operations import append as append
 from cerebro_elastic.system.files.operations import chunks as chunks
 from cerebro_elastic.system.files.operations import content as content
+from cerebro_elastic.system.files.operations import copied as copied
 from cerebro_elastic.system.files.operations import copy as copy
 from cerebro_elastic.system.files.operations import create as create
 from cerebro_elastic.system.files.operations import exists as exists

@@ -13,6 +13,7 @@ import io
 import os
 import platform
 import uuid
+import weakref
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,8 +22,10 @@ from contextvars import copy_context
 from functools import cache, lru_cache
 from itertools import groupby
 from pathlib import Path
-from tempfile import NamedTemporaryFile, TemporaryFile
+from tempfile import TemporaryFile, mkstemp
 from typing import Any
+
+from fsspec.implementations.local import LocalFileSystem
 
 from cerebro_elastic.errors import StorageError
 from cerebro_elastic.system.files.content import CHUNK, Chunk, Content, Hashing, Sha256, digest, fill, pour
@@ -307,7 +310,7 @@ _NOT_SATISFIABLE = 416
 def size(place: Place) -> int:
     """The file's size in bytes."""
     known = attempt(place, lambda fs: fs.size(place.path))
-    return int(known) if known is not None else os.fstat(_copy(place).fileno()).st_size
+    return int(known) if known is not None else os.stat(_copy(place).path).st_size
 
 
 def open_read(place: Place) -> io.RawIOBase:
@@ -360,16 +363,21 @@ def _part(answer: bytes | None, file: Place, start: int, end: int) -> bytes:
     """The part of the file: what the server has answered, unless that is all of it."""
     if answer is not None and len(answer) <= end - start:
         return answer
-    return os.pread(_copy(file).fileno(), end - start, start)
+    return next(_local_ranges([_copy(file).path], [start], [end]))
 
 
-@lru_cache(_COPIES)
-def _copy(place: Place) -> Any:
-    """A copy of the whole file, which is removed when nobody needs it."""
+def copied(place: Place) -> Place:
+    """A copy of the whole file on this machine, which is removed when nobody refers to what is returned."""
     with faults_raised(place):
-        copy = NamedTemporaryFile(prefix="cerebro-")  # noqa: SIM115  # it is kept
-        attempt(place, lambda fs: fs.get_file(place.path, copy.name))
+        file, path = mkstemp(prefix="cerebro-")
+        os.close(file)
+        copy = Place(LocalFileSystem(), path, str(place))
+        weakref.finalize(copy, Path(path).unlink, missing_ok=True)
+        attempt(place, lambda fs: fs.get_file(place.path, path))
         return copy
+
+
+_copy = lru_cache(_COPIES)(copied)
 
 
 def _open_in_order(place: Place) -> io.RawIOBase:

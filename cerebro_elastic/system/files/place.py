@@ -45,7 +45,7 @@ FileSystem = Any
 """fsspec's ``AbstractFileSystem``, which has no types."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Place:
     """A URL as fsspec sees it. ``place / name`` is inside of it."""
 

@@ -40,4 +40,3 @@ from cerebro_elastic.system.forkserver.client import connect as connect
 from cerebro_elastic.system.forkserver.client import stand_in as stand_in
 from cerebro_elastic.system.forkserver.client import start as start
 from cerebro_elastic.system.forkserver.messages import SOCKET as SOCKET
-from cerebro_elastic.system.forkserver.standing import STAYS as STAYS

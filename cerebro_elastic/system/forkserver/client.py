@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Protocol, Self
 
-from cerebro_elastic.system.forkserver import standing
 from cerebro_elastic.system.forkserver.messages import (
     SOCKET,
     Imports,
@@ -36,8 +35,7 @@ class Refused(Exception):
 
 
 class ForkServer:
-    """A fork server that has imported ``modules``, and ends with this context or with this process. Where
-    ``env`` says so, it is a fork of one that has stayed from an earlier command, and leaves one for the next.
+    """A fork server that has imported ``modules``, and ends with this context or with this process.
 
     Args:
         modules: Names of the modules to import, in this order.
@@ -47,26 +45,16 @@ class ForkServer:
     def __init__(self, modules: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         self._folder = Scratch("fork")
         self._path = self._folder.path / "socket"
-        self._modules = modules
-        self._env = {**_FIT_TO_BE_FORKED, **(os.environ if env is None else env)}
-        self._standing: str | None = None
-        if self._env.get(SOCKET) == standing.STAYS:
-            with suppress(OSError):  # then this command imports, as any other does
-                self._standing = standing.socket_of(modules, self._env)
-        with open(self._folder.path / "log", "ab") as log, open(os.devnull, "rb") as nothing:
-            self._process = self._start([nothing.fileno(), log.fileno(), log.fileno()])
-
-    def _start(self, files: Sequence[int]) -> Process:
-        command = ["cerebro_elastic.system.forkserver.server", str(self._path)]
-        if self._standing is not None:
-            with suppress(Refused):
-                request = Request([*command, "0", *self._modules], self._env, os.getcwd())
-                return connect(self._standing, request, files)
-        command = [*PYTHON, "-m", *command, str(os.getpid()), *self._modules]
-        nothing, log, _ = files
-        return subprocess.Popen(
-            command, env=self._env, stdin=nothing, stdout=log, stderr=log, start_new_session=True
-        )
+        server = "cerebro_elastic.system.forkserver.server"
+        with open(self._folder.path / "log", "ab") as log:
+            self._process = subprocess.Popen(
+                [*PYTHON, "-m", server, str(self._path), str(os.getpid()), *modules],
+                env={**_FIT_TO_BE_FORKED, **(os.environ if env is None else env)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     @property
     def path(self) -> str:
@@ -109,23 +97,9 @@ class ForkServer:
 
     def close(self) -> None:
         """End the server. Keepers and children end with it."""
-        if self._standing is not None:
-            with suppress(OSError):
-                self._leave(self._standing)
         self._process.kill()
         self._process.wait()
         self._folder.close()
-
-    def _leave(self, path: str) -> None:
-        """Have the server that stays import what this one has; start it if none runs."""
-        modules = standing.listed(self._path)
-        if not modules:
-            return
-        try:
-            with open(os.devnull, "r+b") as nothing:
-                _ask(path, Imports(modules, ""), [nothing.fileno()] * 3).close()
-        except Refused:
-            standing.stay(path, modules, self._env)
 
 
 class ForkedProcess:

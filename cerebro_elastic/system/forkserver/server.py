@@ -16,14 +16,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from setproctitle import setproctitle
-
 from cerebro_elastic.registry import importing_users
-from cerebro_elastic.system.forkserver import standing
 from cerebro_elastic.system.forkserver.keeper import keep, run
 from cerebro_elastic.system.forkserver.messages import (
     FORK_OF,
-    SOCKET,
     Imports,
     Request,
     address,
@@ -33,12 +29,11 @@ from cerebro_elastic.system.forkserver.messages import (
 from cerebro_elastic.system.process import die_with_parent, thread_names
 
 _REQUEST_SECONDS = 10.0
-_TAKEN = "libraries of these names are imported, and the recipe's folder has modules of the same: {}"
 
 
 def main(path: str, parent: int, modules: Sequence[str]) -> None:
-    """Serve on the Unix socket ``path`` until the process ``parent`` ends; without one (0), as a fork of a
-    server that stays, or as that server. In a child: run the request, and return."""
+    """Serve on the Unix socket ``path`` until the process ``parent`` ends. In a child: run the request, and
+    return."""
     request = _serve(path, parent, modules)
     # At the bottom of the stack: the child unwinds nothing of the server.
     run(request)
@@ -46,14 +41,9 @@ def main(path: str, parent: int, modules: Sequence[str]) -> None:
 
 def _serve(path: str, parent: int, modules: Sequence[str]) -> Request:
     """Import and fork for ever. Returns in a child, with its request."""
-    stays = not parent and FORK_OF not in os.environ
-    if stays:
-        setproctitle(standing.TITLE)
-    else:
-        # A batch system sends it to all processes of a job. The forks end with this process, and need time.
-        signal.signal(signal.SIGTERM, lambda *_: None)
-    if parent:
-        die_with_parent(parent)
+    # A batch system sends it to all processes of a job. The forks end with this process, and need time.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    die_with_parent(parent)
     with socket.socket(socket.AF_UNIX) as listener:
         new_path = f"{path}.{os.getpid()}"
         with address(new_path) as new:
@@ -61,10 +51,9 @@ def _serve(path: str, parent: int, modules: Sequence[str]) -> Request:
         listener.listen(64)  # clients that connect meanwhile wait for the imports
         os.rename(new_path, path)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        waiting = standing.Waiting(path, listener) if stays else None
-        spoilt = _load(standing.listed(path) if stays else modules)
+        spoilt = _load(modules)
         while True:
-            connection, _ = listener.accept() if waiting is None else waiting.accept()
+            connection, _ = listener.accept()
             with connection:
                 connection.settimeout(_REQUEST_SECONDS)
                 try:
@@ -74,13 +63,10 @@ def _serve(path: str, parent: int, modules: Sequence[str]) -> Request:
                 match received:
                     case Imports() as imports, files:
                         _print_to(files)
-                        taken = standing.shadowed(imports.root) if not parent and imports.root else ()
-                        spoilt = _load(imports.modules, imports.root) if not taken else _TAKEN.format(taken)
-                        if not stays and os.environ.get(SOCKET) == standing.STAYS:
-                            standing.list_libraries(path)
+                        spoilt = _load(imports.modules, imports.root)
                     case Request() as request, files:
                         request = replace(request, env={**request.env, FORK_OF: path})
-                        if _fork(connection, listener, request, files, spoilt, alone=stays):
+                        if _fork(connection, listener, request, files, spoilt):
                             return request
 
 
@@ -121,17 +107,14 @@ def _fork(
     request: Request,
     files: list[int],
     spoilt: str | None,
-    *,
-    alone: bool,
 ) -> bool:
-    """Fork a keeper for the request that came by ``connection``. It ends with this process, unless it is
-    ``alone``. Returns whether this is the child."""
+    """Fork a keeper for the request that came by ``connection``. It ends with this process. Returns whether
+    this is the child."""
     reason = spoilt or _unsafe()
     if reason is None:
         server = os.getpid()
         if os.fork() == 0:
-            if not alone:
-                die_with_parent(server)
+            die_with_parent(server)
             listener.close()
             connection.settimeout(None)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)

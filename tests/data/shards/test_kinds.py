@@ -20,6 +20,7 @@ import pyarrow.feather
 import pytest
 from s3fs import S3FileSystem
 
+from cerebro_elastic import prepare
 from cerebro_elastic.data.manifest import COUNTS, Manifest, read_manifest
 from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.data.reading.cache import PartitionCache
@@ -242,6 +243,9 @@ def test_hosts_count_side_by_side_and_fetch_each_shard_once(
     for one, _ in found:
         assert (one, one.digest) == (read_manifest(url), manifest.digest)
         assert (sorted(one.rows), one.estimated) == ([3, 3, 4], False)
+    s3.served.clear()
+    assert len(prepare("s3://bucket/shards", str(tmp_path / "prepared"), partitions=2).train) == 2
+    assert sum(size for path, size in s3.served.items() if ".tar" in path) == total  # as a source, too
 
     # A host that died has left its claim, and nothing that others could take.
     next((tmp_path / "data").rglob("train-00001.json")).unlink()

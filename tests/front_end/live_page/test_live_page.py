@@ -6,7 +6,6 @@ import csv
 import re
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,10 +19,9 @@ from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.configs import Config, Status
-from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, RunOpened
+from cerebro_elastic.core.model.events import ConfigCreated, RunOpened
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.front_end.live_page.access import kept_token
 from cerebro_elastic.front_end.live_page.feeds import Places
 from cerebro_elastic.store.ledger.journal import Journal
 from support.ui_server import HOSTILE, TOKEN, LiveRun, Page, served
@@ -143,13 +141,6 @@ def test_a_config_is_added_and_the_run_ended(run: LiveRun, places: Places, brows
     assert check(run.ledger.history()) == []
 
 
-def test_the_token_of_a_home_is_kept(tmp_path: Path) -> None:
-    token = kept_token(tmp_path)
-    assert len(token) > 20
-    assert kept_token(tmp_path) == token
-    assert [path.name for path in tmp_path.iterdir()] == ["ui-token"]
-
-
 def test_the_page_comes_back_with_its_server(run: LiveRun, places: Places, browser: Browser) -> None:
     with tab_of(browser) as (tab, _, _):
         with served(places) as page:
@@ -181,28 +172,6 @@ def headers(session: requests.Session, page: Page) -> dict[str, str]:
     token = re.search(r'name="cerebro-token" content="(\w+)"', session.get(page.origin).text)
     assert token is not None
     return {"Origin": page.origin, "X-Cerebro-Token": token[1]}
-
-
-def test_two_people_at_the_same_time(run: LiveRun, session: tuple[requests.Session, Page]) -> None:
-    client, page = session
-    needed = headers(*session)
-
-    def ask(action: str, by: str) -> requests.Response:
-        what = {"config": "c0001"} if action == "stop" else {"like": "c0001", "hparams": {"lr": "0.25"}}
-        url = f"{page.origin}/run/{run.name}/{action}"
-        return requests.post(url, json={**what, "by": by}, headers=needed, cookies=client.cookies, timeout=30)
-
-    with ThreadPoolExecutor(4) as pool:
-        jobs = [("stop", "Ada"), ("stop", "Bob"), ("add", "Ada"), ("add", "Bob")]
-        answers = list(pool.map(lambda job: ask(*job), jobs))
-    assert [answer.status_code for answer in answers[:2]] == [200] * 2, [answer.text for answer in answers]
-    cloned, refused = sorted(answers[2:], key=lambda answer: answer.status_code)
-    assert (cloned.status_code, refused.status_code) == (200, 409)
-    assert refused.json()["problem"].startswith("c0002 is this config already (live)")
-    history = run.ledger.history()
-    assert len([event for event in history if isinstance(event, ConfigEnded)]) == 1
-    assert sorted(run.ledger.state().configs) == ["c0000", "c0001", "c0002"]
-    assert check(history) == []
 
 
 def test_tables_and_curves_for_programs(

@@ -15,9 +15,10 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.errors import MissingExtra
 from cerebro_elastic.registry import install_extra, load
-from cerebro_elastic.simulation import Simulation, SyntheticMetrics, Times, read_faults, redecide, simulate
+from cerebro_elastic.simulation import Simulation, SyntheticMetrics, Times, redecide, simulate
 from cerebro_planner import instance, joint, schedule
 from cerebro_planner.policy import Exact
+from support.fault_sentences import read_faults
 from support.schedules import judge, judge_joint
 from support.world import FixedSearch
 
@@ -65,7 +66,7 @@ def run(faults: str = "", policy: str = "exact", spread: float = 0.0) -> Simulat
         SEARCH,
         Times(configs={f"c{i:04d}": seconds for i, seconds in enumerate(SECONDS)}),
         SyntheticMetrics({}, 6),
-        faults=read_faults(faults, [node.name for node in nodes]),
+        faults=read_faults(faults),
         spread=spread,
         lease=0.5,
     )

@@ -333,10 +333,10 @@ def test_a_source_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_settings_of_a_run_reach_its_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CEREBRO_REUSE", "off")
+    monkeypatch.setenv("CEREBRO_PATIENCE", "9")
     monkeypatch.setenv("CEREBRO_CACHE_BYTES", "1G")
     env = driver._env(StoreSettings(endpoints=("127.0.0.1:2379",)))
-    assert env["CEREBRO_REUSE"] == "off"
+    assert env["CEREBRO_PATIENCE"] == "9"
     assert "CEREBRO_CACHE_BYTES" not in env, "each machine has its own"
 
 

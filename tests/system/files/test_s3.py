@@ -6,13 +6,9 @@ import errno
 import os
 import random
 import re
-import socket
-import threading
 import traceback
 from collections.abc import Callable, Iterator
-from functools import wraps
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import fsspec
@@ -28,9 +24,7 @@ from cerebro_elastic.system.files import (
     create,
     digest,
     exists,
-    in_a_hurry,
     locate,
-    operations,
     read,
     remove,
     size,
@@ -109,24 +103,6 @@ def test_a_fault_that_stays_is_a_storage_error(s3: BadProxy, place: Place, verb:
         VERBS[verb](place)
 
 
-@pytest.mark.usefixtures("impatient")
-def test_a_stopped_server_is_a_storage_error(credentials: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    with pytest.raises(StorageError, match="cannot be reached"):
-        read(locate("s3://bucket/file"))
-
-
-def test_a_process_in_a_hurry_gets_the_error_sooner(
-    s3: BadProxy, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(place_module, "HURRY", 0.0)
-    s3.first(5, Bad.DROP)
-    with pytest.raises(StorageError, match="cannot be reached"), in_a_hurry():
-        read(place)
-    assert len(s3.requests) < 5, "else the proxy would be good again"
-    assert read(place) == b"here"
-
-
 def test_missing_files_are_facts_and_are_reported_at_once(s3: BadProxy) -> None:
     place = locate("s3://bucket/nothing")
     with pytest.raises(FileNotFoundError):
@@ -185,20 +161,6 @@ def test_expired_credentials_are_read_afresh_once_for_all(s3: BadProxy, credenti
     assert b"".join(chunks(place)) == b"here"
     assert exists(locate("s3://bucket/file"))
     assert expiring.answers == answers
-
-
-@pytest.mark.parametrize("verb", ["chunks", "write"])
-def test_expired_credentials_are_a_storage_error(s3: BadProxy, credentials: Path, verb: str) -> None:  # noqa: ARG001
-    s3.plan = expiring = Expiring()
-    with pytest.raises(StorageError, match=r"the storage refuses access.*renew the credentials"):
-        VERBS[verb](locate("s3://bucket/file"))
-    assert expiring.answers == len(s3.requests) <= 4
-
-
-def test_missing_credentials_are_reported(credentials: Path) -> None:
-    credentials.unlink()
-    with pytest.raises(StorageError, match="refuses access: NoCredentialsError"):
-        read(locate("s3://bucket/file"))
 
 
 @pytest.mark.parametrize(
@@ -300,28 +262,6 @@ def test_an_upload_whose_answer_or_parts_are_lost_is_whole(
     assert parts(s3)[-1] == {1, 2, 3, 4}
 
 
-@pytest.mark.usefixtures("small_parts")
-def test_parts_and_chunks_are_on_their_way_together(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    def together(function: Callable[..., Any]) -> Callable[..., Any]:
-        """Two calls at a time go on, one alone never does; but for the first part of a download."""
-        both = threading.Barrier(2)
-
-        @wraps(function)
-        def waiting(*args: Any) -> Any:
-            if args[1] != [0]:
-                both.wait(60)
-            return function(*args)
-
-        return waiting
-
-    monkeypatch.setattr(s3_module.Upload, "_send", together(s3_module.Upload._send))
-    monkeypatch.setattr(operations, "read_ranges", together(operations.read_ranges))
-    monkeypatch.setattr(operations, "CHUNK", 4 << 20)
-    two_parts_three_chunks = [PART] * 10
-    assert write(place, two_parts_three_chunks) == digest(two_parts_three_chunks)
-    assert content(place) == digest(two_parts_three_chunks)
-
-
 def test_a_file_is_created_once(s3: BadProxy, tmp_path: Path) -> None:  # noqa: ARG001
     for url in ("s3://bucket/owner", str(tmp_path / "owner")):
         assert [create(locate(url), text) for text in (b"one", b"other")] == [True, False]
@@ -339,19 +279,6 @@ def test_a_file_is_created_where_the_storage_cannot_make_sure_that_there_is_none
         assert read(locate(url)) == b"one"
 
 
-def test_small_files_are_one_request(s3: BadProxy, place: Place) -> None:
-    assert write(place, [b"a", b"b"]) == digest([b"ab"])
-    assert [request.method for request in s3.requests] == ["PUT"]
-    assert write(place, []) == digest([])
-    assert size(place) == 0
-
-
-def test_a_part_of_an_upload_that_fails_does_not_spoil_it(s3: BadProxy, place: Place) -> None:
-    s3.plan = lambda request: Bad.BROKEN if request.number == 1 else None
-    assert write(place, BIG) == digest(BIG)
-    assert content(place) == digest(BIG)
-
-
 @pytest.mark.usefixtures("impatient")
 def test_an_upload_that_fails_for_good_leaves_what_was_there(s3: BadProxy, place: Place) -> None:
     s3.plan = lambda request: Bad.BROKEN if part_of(request) else None
@@ -360,17 +287,6 @@ def test_an_upload_that_fails_for_good_leaves_what_was_there(s3: BadProxy, place
     s3.plan = lambda _request: None
     assert read(place) == b"here"
     assert [request.method for request in s3.requests if "uploadId" in request.path][-1] == "DELETE"
-
-
-def test_data_that_cannot_be_made_leave_what_was_there(place: Place) -> None:
-    class Broken:
-        def __iter__(self):  # type: ignore[no-untyped-def]
-            yield PART
-            raise ValueError("no more")
-
-    with pytest.raises(ValueError, match="no more"):
-        write(place, Broken())
-    assert read(place) == b"here"
 
 
 @pytest.mark.usefixtures("impatient")
@@ -385,16 +301,3 @@ def test_no_error_shows_the_signature_of_a_url(s3: BadProxy, bad: Bad) -> None:
         assert "bucket/in" in shown
         for secret in ("f00d", "AKIA", "passw0rd"):
             assert secret not in shown
-
-
-@pytest.mark.usefixtures("s3", "impatient")
-def test_an_upload_that_is_not_received_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where the network loses the larger packets. A limit of reading begins once all is sent."""
-    monkeypatch.setattr(s3_module, "_SENT_MILLISECONDS", 200)
-    with socket.create_server(("127.0.0.1", 0)) as deaf:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*deaf.getsockname()))
-        S3FileSystem.clear_instance_cache()
-        place = locate("s3://bucket/file")
-        with pytest.raises(StorageError, match="cannot be reached"):
-            write(place, [bytes(1 << 20)] * 8)
-    S3FileSystem.clear_instance_cache()  # other tests have another endpoint

@@ -93,16 +93,6 @@ def test_it_ends_as_a_program_ends(run: Run, code: str, status: int) -> None:
     assert process.wait() == status
 
 
-def test_exit_handlers_and_threads_are_as_ever(run: Run, folder: Path) -> None:
-    code = """
-import atexit, threading, time
-atexit.register(lambda: print("at", "exit"))
-threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
-"""
-    assert run(code).wait(SOON) == 0
-    assert output(folder).split() == ["thread", "at", "exit"]
-
-
 def test_signals_are_passed_on(run: Run, server: ForkServer, folder: Path) -> None:
     code = """
 import signal, sys, time
@@ -124,17 +114,6 @@ time.sleep(60)
     assert process.wait(SOON) == 5
     assert "asked 15" in output(folder)
     process.send_signal(signal.SIGTERM)  # nothing happens
-
-
-def test_ctrl_c_is_an_exception_in_it(run: Run, folder: Path) -> None:
-    process = run(
-        "import time\n"
-        "try:\n    print('ready')\n    time.sleep(60)\n"
-        "except KeyboardInterrupt:\n    raise SystemExit(4)"
-    )
-    wait_for(lambda: "ready" in output(folder))
-    process.send_signal(signal.SIGINT)
-    assert process.wait(SOON) == 4
 
 
 LEAVING = """
@@ -218,20 +197,6 @@ def test_all_end_with_the_server(folder: Path) -> None:
             connect(path, request, files)
 
 
-def test_its_exit_status_may_request_a_new_fork(run: Run, folder: Path) -> None:
-    code = f"""
-import os, sys
-count = os.path.getsize({str(folder / "times")!r})
-open({str(folder / "times")!r}, "a").write("x")
-print("pid", os.getpid())
-sys.exit(75 if count < 2 else 6)
-"""
-    (folder / "times").write_text("")
-    process = run(code)
-    assert process.wait(SOON) == 6
-    assert len(set(output(folder).split()) - {"pid"}) == 3
-
-
 def test_an_import_that_starts_threads_forbids_forks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "threaded.py").write_text(
         "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
@@ -242,40 +207,6 @@ def test_an_import_that_starts_threads_forbids_forks(folder: Path, monkeypatch: 
         pytest.raises(Refused, match="an import has started 1 threads: python"),
     ):
         connect(server.path, Request(["json.tool"], {}, "/"), [0, 1, 2])
-
-
-def test_an_import_may_run_commands(tmp_path: Path) -> None:
-    (tmp_path / "asking.py").write_text(
-        "import os, subprocess\n"
-        "ended = subprocess.run(['false']).returncode\n"
-        "print('ended with', ended, os.environ['PYTORCH_NVML_BASED_CUDA_CHECK'])"
-    )
-    log = tmp_path / "log"
-    with (
-        log.open("wb") as file,
-        ForkServer([]) as server,
-        open(os.devnull, "r+b") as nothing,
-    ):
-        server.load(["asking"], str(tmp_path), file)
-        request = Request(["json.tool", "--help"], dict(os.environ), os.getcwd())
-        assert connect(server.path, request, [nothing.fileno()] * 3).wait(SOON) == 0
-    assert "ended with 1 1" in log.read_text()
-
-
-def test_more_is_imported_once_it_is_known(tmp_path: Path) -> None:
-    """A server begins with what is known early. The rest, and the place of its log, come later."""
-    (tmp_path / "early.py").write_text("print('early')")
-    (tmp_path / "late.py").write_text("print('late')\nfrom nowhere import nothing")
-    (tmp_path / "main.py").write_text("import sys; sys.exit(7 if 'early' in sys.modules else 1)")
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(tmp_path)])}
-    log = tmp_path / "log"
-    log.write_text("of an earlier start\n")
-    with ForkServer(["early"], env) as server, log.open("ab") as file, open(os.devnull, "r+b") as nothing:
-        server.load(["late"], str(tmp_path), file)
-        request, files = Request(["main"], env, "/"), [nothing.fileno()] * 3
-        assert connect(server.path, request, files).wait(SOON) == 7
-    lines = [line.partition(" in ")[0] for line in log.read_text().splitlines()]
-    assert lines == ["of an earlier start", "early", "imported early", "late", "imported late"]
 
 
 def test_a_command_stands_in_for_its_fork(server: ForkServer, folder: Path) -> None:
@@ -313,19 +244,6 @@ def test_a_command_stands_in_for_its_fork(server: ForkServer, folder: Path) -> N
     wait_for(lambda: not is_alive(pid))
     command, pid = start("segfault")
     assert command.wait(SOON) == -signal.SIGSEGV
-
-
-def test_the_next_server_removes_what_a_killed_process_has_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CEREBRO_SCRATCH", str(tmp_path))
-    start = "import os; from cerebro_elastic.system.forkserver import ForkServer; server = ForkServer([])"
-    code = f"{start}; os.kill(os.getpid(), 9)"
-    subprocess.run([sys.executable, "-c", code], check=False)
-    assert len(list(tmp_path.iterdir())) == 1
-    with ForkServer([]):
-        assert len(list(tmp_path.iterdir())) == 1
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("forked", [True, False], ids=["fork", "command"])

@@ -1,8 +1,8 @@
-// Where in the search space the good configs lie: parallel coordinates, one hyper-parameter at a time, and what matters.
+// Where in the search space the good configs lie: parallel coordinates, and one hyper-parameter at a time.
 
-import { $, cut, h, hparams, number, percent, plural, s } from "./dom.js";
+import { $, cut, h, hparams, number, plural, s } from "./dom.js";
 import { on, section } from "./stream.js";
-import { base, body, colour, configs, focus, focused, lazily, ranking, summary } from "./model.js";
+import { colour, configs, focus, focused, lazily, ranking, summary } from "./model.js";
 import { openConfig } from "./config.js";
 import { apart, axis } from "./scale.js";
 
@@ -85,29 +85,10 @@ function draw() {
   $("one-by-one").hidden = !slices.length;
 }
 
-let asked = 0;
-async function importances() {
-  const values = Object.values(configs()).filter((row) => row.best !== null).length;
-  if (values === asked) return;
-  asked = values;
-  const place = $("importances");
-  try {
-    const report = section("report");
-    const found = body.report ? { shares: report.importances ?? [], text: report.importances_text } : await (await fetch(`${base}/importances`)).json();
-    if (found.problem || !found.shares.length) { place.replaceChildren(h("p", { class: "soft" }, `${found.problem || found.text}.`)); return; }
-    place.replaceChildren(h("p", { class: "soft" }, `How much each hyper-parameter sets the best configs apart, ${found.text}.`), ...found.shares.map(([name, share]) => {
-      const bar = h("i");
-      bar.style.width = `${100 * share}%`;
-      return h("div", { class: "bar" }, h("span", { class: "label", "data-tip": name }, name), h("span", { class: "track" }, bar), h("span", { class: "n" }, percent(share)));
-    }));
-  } catch { asked = 0; }
-}
-
 export function start() {
   lazily("space", "configs run selection", draw, 500);
   let width = $("space-body").clientWidth;
   new ResizeObserver(() => { if ($("space-body").clientWidth !== width) { width = $("space-body").clientWidth; draw(); } }).observe($("space-body"));
-  lazily("importances", "configs", importances, 3000, 0);
   const configOf = (event) => event.target.closest("[data-config]")?.dataset.config ?? null;
   $("space").addEventListener("pointerover", (event) => focus(configOf(event)));
   $("space").addEventListener("pointerleave", () => focus(null));
