@@ -24,6 +24,7 @@ from cerebro_elastic.system.devices import device_of, kind_here
 from cerebro_elastic.training.unit_runner import UnitRunner
 
 pytest.importorskip("peft")
+pytest.importorskip("sklearn")  # here, for it sets environment variables when first imported
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SMALLER = {

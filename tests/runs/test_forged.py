@@ -233,6 +233,10 @@ class TestTheHistory:
             "the state was read afresh" in note and "8 visits of before not in it" in note for note in notes
         )
 
+    def test_that_of_another_run_is_not_this_ones(self, folder: RunFolder, other: RunResult) -> None:
+        folder.history.write_bytes(other.folder.history.read_bytes())
+        assert {"spec", "record", "checkpoints", "report"} <= wrong(RunResult(folder))
+
 
 UNSEEN: dict[tuple[str, ...], str] = {
     **dict.fromkeys(

@@ -14,7 +14,7 @@ from cerebro_elastic.core.model.interfaces import SchedulingContext
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.errors import DiskFull, Rewound, RunError
+from cerebro_elastic.errors import DiskFull, Rewound, RunError, StorageError
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -101,6 +101,15 @@ def test_a_disk_that_is_full_at_any_byte_leaves_the_record_as_it_was(world: Worl
         journal = Journal(path) if number % 2 else journal
         journal.append([event])
         assert path.read_bytes() == before + line
+
+
+def test_a_record_that_another_program_has_cut_is_not_continued(world: World, path: Path) -> None:
+    events = play(world, 2)
+    journal = Journal(path)
+    append_all(journal, events[:-1])
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(StorageError, match=r"history\.jsonl has .* another program has cut it"):
+        journal.append(events[-1:])
 
 
 def test_it_begins_with_the_run_as_it_is(path: Path, etcd: EmbeddedEtcd) -> None:

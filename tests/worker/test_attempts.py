@@ -149,6 +149,14 @@ def test_the_history_says_that_a_node_leaves_before_what_it_left_undone(scene: S
     assert not isinstance(undone, UnitCommitted) or not undone.visit.whole
 
 
+def test_an_attempt_of_yesterday_is_not_begun(scene: Scene) -> None:
+    attempt = scene.assign()
+    scene.register()
+    scene.attempts.perform(attempt)
+    assert scene.ledger.visits() == []
+    assert not scene.checkpoints.exists()
+
+
 def test_the_unit_of_another_node_of_the_same_name_is_left_to_it(scene: Scene) -> None:
     """Two nodes of one name see each other's assignments."""
     scene.store.revoke(scene.lease)

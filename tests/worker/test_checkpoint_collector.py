@@ -121,3 +121,18 @@ def test_visits_of_other_ranks_are_read_once(
             checkpoint.verify(last.output)
     assert units == 16
     assert sum(visits) <= 2 * units
+
+
+def test_a_store_that_was_set_back_costs_no_checkpoint(make_scene: Callable[..., Scene]) -> None:
+    """etcd was restored from a snapshot: visits that this rank remembers did not happen, others did."""
+    scene, restored = make_scene("one"), make_scene("other")
+    for _ in range(3):
+        scene.perform()
+    for _ in range(2):
+        restored.perform()
+    collector, storage = scene.attempts.context.collector, restored.checkpoints.parent.parent
+    collector._record, collector._storage = restored.ledger, str(storage)
+    visits = restored.ledger.visits()
+    collector.committed(visits[-1])
+    for visit in visits:
+        checkpoint.verify(visit.output)

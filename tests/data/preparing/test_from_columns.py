@@ -170,6 +170,15 @@ def test_byte_order_and_memory_layout_of_the_input_do_not_matter(tmp_path: Path)
     )
 
 
+def test_column_names_never_become_paths(tmp_path: Path) -> None:
+    manifest = prepare(lambda: {"../x/y": Y, "": Y}, str(tmp_path / "out"), partitions=1, seed=0)
+    assert [file.path for file in manifest.train[0].files] == [
+        "train/00000/..%2Fx%2Fy.npy",
+        "train/00000/.npy",
+    ]
+    assert os.listdir(tmp_path) == ["out"]
+
+
 def test_the_same_dataset_is_reused_and_another_is_refused(tmp_path: Path) -> None:
     url = str(tmp_path / "out")
     first = prepare(columns, url, partitions=2, seed=0)

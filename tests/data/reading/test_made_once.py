@@ -28,7 +28,7 @@ from cerebro_elastic.data.reading.made_twice import BATCHES, differing
 from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.data.reading.shared_records import MISSING, Records
 from cerebro_elastic.data.reading.worker_processes import end_idle
-from cerebro_elastic.errors import RecipeError, TaskError
+from cerebro_elastic.errors import RecipeError, RunError, TaskError
 from cerebro_elastic.system import process_settings
 from cerebro_elastic.system.subprocess_call import call_in_fork
 
@@ -514,3 +514,10 @@ def test_kept_batches_stay_within_the_limit_and_older_epochs_go_first(tmp_path: 
     with later.shared("key", 5) as shared:
         assert shared is not None
         assert shared.records.put(0, batch)  # what another run has left gives way
+
+
+def test_a_folder_that_others_can_write_to_is_not_used(made: MadeBatches) -> None:
+    made.root.mkdir(mode=0o700)
+    made.root.chmod(0o770)
+    with pytest.raises(RunError, match="can be written by others"), made.shared("key", 3):
+        pass

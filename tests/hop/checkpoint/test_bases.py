@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import threading
@@ -279,3 +280,28 @@ def test_bases_that_nobody_needs_are_swept(storage: str) -> None:
     checkpoint.sweep(f"{storage}/checkpoints")
     assert len(bases(storage)) == 1
     assert values_equal(checkpoint.load(refs[1]), state)
+
+
+def test_a_manifest_that_names_other_places_is_refused(tmp_path: Path) -> None:
+    state = make_state()
+    ref = saved(state, untrained(state), f"{tmp_path}/checkpoints/c0/v0")
+    manifest = tmp_path / "checkpoints" / "c0" / "v0" / "manifest.json"
+    text = manifest.read_text()
+    stays = json.loads(text)["stays"]
+    one, other = (stays[f"model/{name}"] for name in ("a.bias", "b.bias"))
+    elsewhere = {
+        "another tensor's place": [*one[:2], 0, stays["model/a.weight"][3]],
+        "one place for two tensors": other,
+        "a base that is not listed": [*one[:2], 1, one[3]],
+        "no place": one[:2],
+        "beyond the end": [*one[:2], 0, 1 << 40],
+    }
+    for place in elsewhere.values():
+        changed = {**json.loads(text), "stays": {**stays, "model/a.bias": place}}
+        manifest.write_text(json.dumps(changed, separators=(",", ":")))
+        with pytest.raises(DamagedCheckpoint):
+            checkpoint.load(ref)
+    for foreign in ({"bases": [1]}, {"bases": {"a": 1}}, {"stays": [1]}):
+        manifest.write_text(json.dumps({**json.loads(text), **foreign}, separators=(",", ":")))
+        with pytest.raises(DamagedCheckpoint, match="bases are not as written"):
+            checkpoint.origin(ref)

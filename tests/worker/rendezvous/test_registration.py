@@ -209,6 +209,23 @@ def test_of_two_units_that_died_one_is_to_blame_and_the_other_is_lost(
         assert not state.may_report(left), "the leader withdraws it"
 
 
+def test_a_failure_while_nothing_but_a_save_goes_on_fails_that(ledger: Ledger) -> None:
+    with registered(ledger) as registration:
+        assert ledger.mark_trained(assign(ledger, registration))
+        registration.renew(GONE, SOON)
+        assert ledger.state().underway() == []
+        assert [failure.kind for failure in ledger.state().configs["c"].failures] == [FailureKind.CRASH]
+
+
+def test_a_draining_node_still_drains_when_its_ranks_are_restarted(ledger: Ledger) -> None:
+    with registered(ledger) as registration:
+        assert ledger.drain("n", 7.0)
+        registration.renew(GONE, SOON)
+        node = ledger.node("n")
+        assert node is not None
+        assert node.drain == 7.0
+
+
 def test_the_unit_of_a_registration_that_was_lost_is_not_blamed(ledger: Ledger) -> None:
     """It could not have committed either; the controller takes it back."""
     with registered(ledger) as registration:
