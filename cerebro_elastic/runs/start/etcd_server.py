@@ -112,8 +112,8 @@ def _restore(run: str, storage: str | None, home: str | Path | None, watcher: Wa
     folder, own = etcd_folder(run, home), RunFolder(home_of(home).resolve() / run)
     if (data := folder / "data").exists():
         raise RunError(
-            f"{data} has the data of the run's etcd, which continues with them without --restore; if they are "
-            "damaged, or others have written to them, move them away"
+            f"{data} has the data of the run's etcd, which continues with them without --restore; if they "
+            "are damaged, or others have written to them, move them away"
         )
     if (key := known_key(run, home)) is None:
         raise RunError(
