@@ -86,7 +86,7 @@ ALL_EXPERIMENTS := partial_shuffling end_to_end data_once node_numbers batch_siz
 	remote_storage in_place links scheduling stragglers plan_quality failures searches rivals
 EXPERIMENTS ?= $(ALL_EXPERIMENTS)
 # Recorded schedules are compared with those of CP-SAT, which only $(NIGHTLY) has.
-evidence: $(STAMP) $(PEERS)/.installed $(if $(filter full,$(SIZE)),$(NIGHTLY)/.installed)
+evidence: $(STAMP) $(if $(filter in_place,$(EXPERIMENTS)),$(PEERS)/.installed) $(if $(filter full,$(SIZE)),$(NIGHTLY)/.installed)
 	$(if $(filter full reduced,$(SIZE)),,$(error SIZE is $(SIZE): choose reduced or full))
 	$(if $(filter-out $(ALL_EXPERIMENTS),$(EXPERIMENTS)),$(error EXPERIMENTS has $(filter-out \
 		$(ALL_EXPERIMENTS),$(EXPERIMENTS)): choose from $(ALL_EXPERIMENTS)))

@@ -122,7 +122,7 @@ class Server:
         last = [visit for visit in visits if visit.unit.epoch == EPOCHS - 1]
         rows = sum(visit.samples for visit in visits)
         return self._said(
-            data.get("shards") or data.get("source"),
+            data.get("shards") or data.get("source") or f"{data['url']}/",
             served=self.sent() - before,
             seconds=seconds,
             start_seconds=first - began,
@@ -179,9 +179,9 @@ class Server:
         times.append(time.perf_counter())
         return {"plain get": total / (times[1] - times[0]), "into the cache": total / (times[3] - times[2])}
 
-    def _said(self, shards: str | None, *, served: float, **figures: float) -> dict[str, float]:
+    def _said(self, shards: str, *, served: float, **figures: float) -> dict[str, float]:
         """The figures, and the bytes served as a multiple of those of the shards."""
-        folder = "s3://bucket/prepared" if shards is None else os.path.dirname(shards)
+        folder = os.path.dirname(shards)
         print(folder, figures, flush=True)
         return {**figures, "served": served / sum(sizes(locate(folder)).values())}
 

@@ -156,6 +156,10 @@ class Manifest:
                 files["rows"] = sum(known) if all(known) else 0
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
+    def cached_bytes(self, files: PartitionFiles) -> int:
+        """About the bytes that a partition takes in a cache: shards may be compressed."""
+        return max(files.bytes, files.rows * sum(column.row_bytes for column in self.columns))
+
     def split(self, split: Split) -> tuple[PartitionFiles, ...]:
         return {"train": self.train, "valid": self.valid, "test": self.test}[split]
 

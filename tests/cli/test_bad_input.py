@@ -18,7 +18,7 @@ from cerebro_elastic.core.model.events import RunOpened
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.data.manifest import read_manifest
-from cerebro_elastic.errors import CerebroError, RecipeError
+from cerebro_elastic.errors import CerebroError, DataError, RecipeError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.preflight import PreflightResult, check
@@ -288,6 +288,12 @@ def test_a_cache_too_small_for_any_partition_is_reported(project: Path) -> None:
     with pytest.raises(RecipeError, match=r"cache_bytes is 100, and the largest .* has \d+ bytes: allow"):
         check_text(f"{text}\nnode: {{cache_bytes: 100}}", project)
     check_text(f"{text}\nnode: {{cache_bytes: 1M}}", project)
+
+
+def test_batches_of_which_no_partition_has_one_are_reported(project: Path) -> None:
+    text = (project / "recipe.yaml").read_text()
+    with pytest.raises(DataError, match=r"drop_last leaves nothing of a partition of \d+ rows in batches of"):
+        check_text(text.replace("partitions: 4", "partitions: 4, batch_size: 999, drop_last: true"), project)
 
 
 def test_the_users_files_are_known_by_their_digests(project: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -101,3 +104,32 @@ def _column_data(column: Any, values: list[Any]) -> ColumnData:
 def cache_files(folder: Path) -> dict[str, bytes]:
     """What the column files of the partitions in a cache hold, by partition and number."""
     return {f"{path.parent.name}/{path.name}": path.read_bytes() for path in folder.rglob("*.npy")}
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from cerebro_elastic.data.manifest import read_manifest
+from cerebro_elastic.data.reading.cache import PartitionCache
+from cerebro_elastic.data.shards import making
+from cerebro_elastic.data.shards.counting import counted
+
+def halfway(source):
+    for chunk in making.chunks_of(source):
+        yield chunk[: len(chunk) // 2]
+        os.kill(os.getpid(), signal.SIGKILL)
+
+making.chunks_of, making.chunks = making.chunks, halfway
+url, root = sys.argv[1:]
+manifest, cache = read_manifest(url), PartitionCache(Path(root), make=making.make_columns)
+if manifest.estimated:
+    counted(url, manifest, cache, lambda: None, lambda: [0])
+cache.fetch(url, manifest, "train", 0)
+"""
+
+
+def killed_while_it_fetches(url: str, root: Path) -> None:
+    """A host that is killed when half of a shard of the first partition has come, with its cache at ``root``.
+    It counts the rows while it fetches them, if nobody knows them."""
+    killed = subprocess.run([sys.executable, "-c", _KILLED, url, str(root)])
+    assert killed.returncode == -signal.SIGKILL

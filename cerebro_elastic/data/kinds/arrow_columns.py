@@ -164,7 +164,8 @@ def _is_list(type_: Any) -> bool:
     """Whether values of the type are lists."""
     import pyarrow.types as types
 
-    return bool(types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_))
+    kinds = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    return any(is_kind(type_) for is_kind in (*kinds, types.is_list_view, types.is_large_list_view))
 
 
 def _lengths_of(values: Any) -> set[int]:

@@ -26,13 +26,14 @@ def is_store(place: Place) -> bool:
     return suffix_of(place.path.rstrip("/")) == ".zarr"
 
 
-def write_ranges(store: Place, destination: Place, count: int) -> list[Place]:
+def write_ranges(store: Place, destination: Place, count: int, wanted: Wanted) -> list[Place]:
     """Write at most ``count`` files to ``destination``, each of which names a range of rows of ``store``."""
-    arrays = _arrays(store)
+    arrays = _wanted(_arrays(store), wanted)
     lengths = {name: array.shape[0] if array.shape else 0 for name, array in arrays.items()}
     if len(set(lengths.values())) != 1 or not (rows := max(lengths.values())):
         raise DataError(
-            f"the arrays of {store} have {lengths} rows: write them with equally many, at least one"
+            f"the arrays of {store} have {lengths} rows: name those with equally many, at least one, by "
+            "`columns`"
         )
     step = max((array.shards or array.chunks)[0] for array in arrays.values())
     blocks = -(-rows // step)
@@ -60,13 +61,14 @@ def read_range(place: Place, wanted: Wanted, most: int | None, _schema: object =
     """The arrays by name, a piece of the rows at a time. Raises ``DataError`` if the store has other arrays
     by now."""
     index = json.loads(read(place))
-    arrays = _arrays(locate(index["store"]))
+    arrays = _wanted(_arrays(locate(index["store"])), wanted)
     if _described(arrays) != {name: tuple(each) for name, each in index["arrays"].items()}:
         raise DataError(f"{index['store']} has other arrays than when the run was opened: start another run")
-    used = {name: array for name, array in arrays.items() if is_wanted(name, wanted)}
     stop = index["stop"] if most is None else min(index["stop"], index["start"] + most)
     for start in range(index["start"], stop, step := max(1, CHUNK // max(1, index["row_bytes"]))):
-        yield {name: as_column(name, array[start : min(start + step, stop)]) for name, array in used.items()}
+        yield {
+            name: as_column(name, array[start : min(start + step, stop)]) for name, array in arrays.items()
+        }
 
 
 def _arrays(store: Place) -> dict[str, Any]:
@@ -78,6 +80,10 @@ def _arrays(store: Place) -> dict[str, Any]:
     if isinstance(opened, zarr.Array):
         return {"x": opened}
     return {name: item for name, item in sorted(opened.members(None)) if isinstance(item, zarr.Array)}
+
+
+def _wanted(arrays: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
+    return {name: array for name, array in arrays.items() if is_wanted(name, wanted)}
 
 
 def _described(arrays: Mapping[str, Any]) -> dict[str, tuple[list[int], str]]:

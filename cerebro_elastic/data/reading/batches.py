@@ -39,7 +39,7 @@ from cerebro_elastic.data.reading.made_once import Batches, DataUse, Made, MadeB
 from cerebro_elastic.data.reading.partition import Partition, in_file, sample_order
 from cerebro_elastic.data.reading.shared_records import MISSING, Records, same
 from cerebro_elastic.data.user_state import ForeignGenerators, seed_of_batch
-from cerebro_elastic.errors import DamagedData
+from cerebro_elastic.errors import DamagedData, DataError
 from cerebro_elastic.generators import seed_generators, seeded
 from cerebro_elastic.system.process_settings import sent, take_over
 
@@ -62,7 +62,13 @@ def training_order(partition: Partition, loader: LoaderSettings, seed: int, epoc
 
 
 def batch_count(rows: int, batch_size: int, drop_last: bool = False) -> int:
-    """Batches of a partition; the last one may be short, or is left out (``drop_last``)."""
+    """Batches of a partition; the last one may be short, or is left out (``drop_last``). Raises ``DataError``
+    if that leaves none."""
+    if drop_last and rows < batch_size:
+        raise DataError(
+            f"drop_last leaves nothing of a partition of {rows} rows in batches of {batch_size}: use fewer "
+            "partitions or smaller batches"
+        )
     return rows // batch_size if drop_last else -(-rows // batch_size)
 
 

@@ -161,8 +161,7 @@ class PartitionCache:
             return
         limit = self.limit_bytes
         space = disk_space(self.root) if limit is None else CacheSpace(self.root, limit)
-        row_bytes = sum(column.row_bytes for column in manifest.columns)
-        with space.reserved(folder, max(files.bytes, files.rows * row_bytes), room):
+        with space.reserved(folder, manifest.cached_bytes(files), room):
             made = self._make(manifest, files, folder, beat)
         # The values of a ragged column are summed by its offsets, which stand before them.
         made_files = replace(files, files=made.files, rows=made.rows)

@@ -88,7 +88,7 @@ def open_shards(sources: ShardSources, destination: str, settings: PrepareSettin
     def indexed(folder: Place) -> list[Place]:
         number = _INDICES * max(settings.partitions, settings.valid_partitions)
         if is_store(folder):
-            return write_ranges(folder, locate(destination) / "zarr", number)
+            return write_ranges(folder, locate(destination) / "zarr", number, wanted)
         return write_indices(folder, locate(destination) / "pictures", number, settings.seed)
 
     named: dict[Split, float | str] = {"train": sources.train, "valid": sources.valid, "test": sources.test}

@@ -21,6 +21,7 @@ from cerebro_elastic.core.model.configs import Config, HParams
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.data.manifest import Manifest, read_manifest, verify_sizes
+from cerebro_elastic.data.reading.batches import batch_count
 from cerebro_elastic.data.shards.classes import missing_classes
 from cerebro_elastic.errors import CerebroError, RecipeError, TaskError
 from cerebro_elastic.recipes import Recipe, load_recipe
@@ -262,19 +263,16 @@ def _check_folds(folds: int, manifest: Manifest, data: str) -> None:
 
 
 def _check_batches(recipe: Recipe, manifest: Manifest, hparams: Mapping[str, Any]) -> None:
-    """Raise ``RecipeError`` if a partition has no whole batch, and short ones are left out."""
-    size, drop_last = batches_in(recipe, manifest, hparams)
-    if drop_last and size > min(manifest.rows):
-        raise RecipeError(
-            f"drop_last leaves nothing of a partition of {min(manifest.rows)} rows in batches of {size}: use "
-            "fewer partitions or smaller batches"
-        )
+    """Raise ``DataError`` if a partition has no whole batch, and short ones are left out. Rows that are only
+    estimated are looked at when they are counted."""
+    if not manifest.estimated:
+        batch_count(min(manifest.rows), *batches_in(recipe, manifest, hparams))
 
 
 def _check_cache(recipe: Recipe, manifest: Manifest) -> None:
     """Raise ``RecipeError`` if a host could not even cache one partition."""
     limit = recipe.node.cache_bytes
-    largest = max(partition.bytes for partition in manifest.train)
+    largest = max(map(manifest.cached_bytes, manifest.train))
     if limit is not None and limit < largest:
         raise RecipeError(
             f"node.cache_bytes is {limit}, and the largest partition has {largest} bytes: allow at least "

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +12,7 @@ from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.data.shards.making import make_columns
 from cerebro_elastic.errors import DataError, StorageError
 from support.proxy import Bad, BadProxy, Request
-from support.sharded import cache_files, opened, write_parquet
+from support.sharded import cache_files, killed_while_it_fetches, opened, write_parquet
 
 
 @pytest.fixture
@@ -75,30 +72,11 @@ def test_a_shard_that_changes_while_it_is_read_is_named(tmp_path: Path) -> None:
     assert cache_files(tmp_path / "cache") == {}
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from cerebro_elastic.data.manifest import read_manifest
-from cerebro_elastic.data.reading.cache import PartitionCache
-from cerebro_elastic.data.shards import making
-
-def halfway(source):
-    for chunk in making.chunks_of(source):
-        yield chunk[: len(chunk) // 2]
-        os.kill(os.getpid(), signal.SIGKILL)
-
-making.chunks_of, making.chunks = making.chunks, halfway
-url, root = sys.argv[1:]
-PartitionCache(Path(root), make=making.make_columns).fetch(url, read_manifest(url), "train", 0)
-"""
-
-
 def test_a_host_that_is_killed_while_it_fetches_leaves_nothing_that_is_used(
     dataset: tuple[str, Manifest], tmp_path: Path
 ) -> None:
     well = fetched(dataset, tmp_path / "well")
-    killed = subprocess.run([sys.executable, "-c", KILLED, dataset[0], str(tmp_path / "killed")])
-    assert killed.returncode == -signal.SIGKILL
+    killed_while_it_fetches(dataset[0], tmp_path / "killed")
     assert list((tmp_path / "killed").rglob("*.tmp"))
     assert PartitionCache(tmp_path / "killed", make=make_columns).cached(dataset[1]) == ()
     assert fetched(dataset, tmp_path / "killed") == well

@@ -76,6 +76,12 @@ def test_partitions_have_equally_many_rows_and_the_seed_decides(tmp_path: Path) 
     assert opened(shards, str(tmp_path / "c"), partitions=2, seed=1)[1].digest != manifest.digest
 
 
+def test_compressed_shards_count_as_what_their_rows_take_in_a_cache(tmp_path: Path) -> None:
+    shards = write_parquet(str(tmp_path / "shards"), lambda _: {"x": np.zeros((2000, 8))}, 2, group=2000)
+    _, manifest = opened(shards, str(tmp_path / "data"), partitions=2)
+    assert manifest.train[0].bytes < 2000 * 8 * 8 <= manifest.cached_bytes(manifest.train[0])
+
+
 def rewritten(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     pyarrow.parquet.write_table(change(pyarrow.parquet.read_table(path)), path)
 
