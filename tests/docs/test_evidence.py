@@ -202,6 +202,28 @@ def test_the_pages_show_what_is_recorded(measuring: ModuleType, tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("measuring")
+def test_each_rivals_benchmark_has_scripts_recipes_and_a_place_on_its_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import rivals
+    from pages import DOCS, between_marks
+
+    from cerebro_elastic import load_recipe
+
+    monkeypatch.syspath_prepend(str(rivals.SCRIPTS))
+    from our_recipes import RECIPES
+
+    page = (DOCS / "rivals.md").read_text()
+    for name, benchmark in rivals.BENCHMARKS.items():
+        assert between_marks(page, "", name) is not None, name
+        for arm in benchmark.arms(benchmark.full) + benchmark.arms(benchmark.reduced):
+            _, script, *words = arm.command
+            assert Path(script).is_file(), arm.name
+            if Path(script).name == "ours.py":
+                load_recipe(RECIPES[words[0]](**json.loads(words[1])), root=rivals.SCRIPTS)
+
+
+@pytest.mark.usefixtures("measuring")
 def test_hosts_read_all_rows_of_a_job_once_between_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
