@@ -16,6 +16,7 @@ and the plan of its recipe.
 from __future__ import annotations
 
 import argparse
+import resource
 import subprocess
 import sys
 import tempfile
@@ -93,13 +94,18 @@ def search(folder: Path, configs: int) -> None:
     write_recipe(folder, 2, epochs=3, search=asha)
     watch(folder, 2 * configs, kinds=("leader",))
     for command in COMMANDS:
-        began = time.monotonic()
+        began, cpu = time.monotonic(), cpu_of_children()
         done = subprocess.run(
             [sys.executable, "-m", "cerebro_elastic.cli", *command], cwd=folder, capture_output=True
         )
-        took = time.monotonic() - began
+        took = f"{time.monotonic() - began:.1f} s, {cpu_of_children() - cpu:.1f} s of CPU"
         lines = len(done.stdout.splitlines())
-        print(f"{' '.join(command)}: {took:.1f} s, exit {done.returncode}, {lines} lines", flush=True)
+        print(f"{' '.join(command)}: {took}, exit {done.returncode}, {lines} lines", flush=True)
+
+
+def cpu_of_children() -> float:
+    """Seconds of all processes that were waited for."""
+    return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
 
 
 def write_recipe(folder: Path, nodes: int, *, epochs: int, search: Mapping[str, Any], **task: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -49,6 +50,28 @@ def test_the_pages_show_what_is_recorded(measuring: ModuleType, tmp_path: Path) 
     assert figures.show(pages, [file.stem for file in figures.results(pages)]) == []
     for page in DOCS.glob("*.md"):
         assert (pages.folder / page.name).read_text() == page.read_text(), page.name
+
+
+@pytest.mark.usefixtures("measuring")
+def test_each_rivals_benchmark_has_scripts_recipes_and_a_place_on_its_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import rivals
+    from pages import DOCS, between_marks
+
+    from cerebro_elastic import load_recipe
+
+    monkeypatch.syspath_prepend(str(rivals.SCRIPTS))
+    from our_recipes import RECIPES
+
+    page = (DOCS / "rivals.md").read_text()
+    for name, benchmark in rivals.BENCHMARKS.items():
+        assert between_marks(page, "", name) is not None, name
+        for arm in benchmark.arms(benchmark.full) + benchmark.arms(benchmark.reduced):
+            _, script, *words = arm.command
+            assert Path(script).is_file(), arm.name
+            if Path(script).name == "ours.py":
+                load_recipe(RECIPES[words[0]](**json.loads(words[1])), root=rivals.SCRIPTS)
 
 
 def test_each_ratio_can_be_made_of_the_record(measuring: ModuleType) -> None:

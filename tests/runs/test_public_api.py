@@ -190,13 +190,18 @@ def test_a_handle_ends_its_run_with_its_block() -> None:
         handle.wait()
 
 
-def test_a_wrong_recipe_is_refused_at_once_and_wait_raises_later_failures(tmp_path: Path) -> None:
+def test_a_wrong_recipe_is_refused_at_once_and_wait_raises_later_failures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sweep_model.py").write_text(MODEL)
+    Path("sweep_data.py").write_text(DATA)
     with pytest.raises(RecipeError, match="epochs"):
         cerebro_elastic.run({}, epochs=0, wait=False)
     shutil.copytree(Path(__file__).parent, tmp_path / "taken")  # a folder that is no run's
     recipe = {"name": "taken", "task": {"kind": "torch", "model_fn": "sweep_model:model", "loss": "mse_loss"},
               "data": {"source": "sweep_data:load"}, "search": {"space": {"lr": [0.1]}}}  # fmt: skip
-    handle = cerebro_elastic.run(recipe, home=tmp_path, wait=False)
+    handle = cerebro_elastic.run(recipe, home=".", wait=False)
     with pytest.raises(RunError, match="is no run's folder"):
         handle.wait(60)
     assert (handle.status().phase, "no run's folder" in handle.status().message) == ("failed", True)

@@ -76,7 +76,7 @@ def folds(model: str, rows: str) -> Recipe:
 
 
 def grid(alphas: list[float], method: str) -> Recipe:
-    """A line of 12 configs on five folds, each for five passes."""
+    """A line of configs on five folds, each for five passes."""
     search = {"space": {"alpha": alphas}}
     if method == "asha":
         bounds = [min(alphas), max(alphas)]

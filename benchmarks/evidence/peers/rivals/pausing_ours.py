@@ -24,7 +24,7 @@ def main() -> None:
         found = visits(home)
     began, ended = (f(visit["started"] for visit in found) for f in (min, max))
     pauses = len(found) / (ended - began) * 60
-    print(json.dumps({"began": began, "pauses": pauses, "growth_bytes": growth(seen)}))
+    print(json.dumps({"began": began, "pauses": pauses, "growth_bytes": growth(seen, began, ended)}))
 
 
 if __name__ == "__main__":

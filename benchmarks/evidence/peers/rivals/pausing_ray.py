@@ -52,7 +52,11 @@ def main() -> None:
             run_config=tune.RunConfig(storage_path=folder, verbose=0, stop=is_over),
         ).fit()
     minutes = (times[-1] - times[0]) / 60
-    said = {"began": times[0], "pauses": len(times) / minutes, "growth_bytes": growth(seen)}
+    said = {
+        "began": times[0],
+        "pauses": len(times) / minutes,
+        "growth_bytes": growth(seen, times[0], times[-1]),
+    }
     print(json.dumps(said))
 
 
