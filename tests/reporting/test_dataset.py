@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from cerebro_elastic.data.reading.description import describe
 from cerebro_elastic.errors import DataError
@@ -91,3 +92,16 @@ def test_a_dataset_that_is_damaged_is_named(tmp_path: Path) -> None:
     (tmp_path / "out" / manifest.train[0].files[0].path).write_bytes(b"")
     with pytest.raises(DataError, match=f"cannot read the dataset {url}"):
         describe(url)
+
+
+def test_pictures_of_other_numbers_are_scaled_and_large_ones_thinned() -> None:
+    for values, expected in (
+        (np.linspace(0, 0.5, 100), (0, 127)),
+        (np.linspace(-3, 3, 100), (0, 255)),
+        (np.arange(100), (0, 255)),
+        (np.array([np.nan] + [1.0] * 99), (0, 255)),
+        (np.full(100, 7), (0, 0)),
+    ):
+        picture = np.asarray(Image.open(io.BytesIO(as_png(values.reshape(10, 10)))))
+        assert (picture.min(), picture.max()) == expected
+    assert Image.open(io.BytesIO(as_png(np.zeros((1000, 20))))).size == (5, 250)

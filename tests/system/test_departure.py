@@ -110,3 +110,17 @@ def test_an_hour_of_patience_ends_with_the_deadline() -> None:
         patient = RetryingStore(store, 3600.0, EventLog())
         with pytest.raises(StoreUnavailable, match="what was committed is safe"):
             patient.get("key")
+
+
+@pytest.mark.usefixtures("sigterm_raises")
+def test_an_error_that_follows_a_signal_gives_way_to_it() -> None:
+
+    def take_part(number: int) -> None:
+        with interrupts_at_rest(30.0):
+            os.kill(os.getpid(), number)
+            raise StoreUnavailable("not waited for any longer")
+
+    with pytest.raises(KeyboardInterrupt):
+        take_part(signal.SIGTERM)
+    with pytest.raises(StoreUnavailable):
+        take_part(0)
