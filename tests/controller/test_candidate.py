@@ -284,3 +284,11 @@ def test_it_goes_on_in_an_etcd_that_was_restored(path: Path, server: EmbeddedEtc
     assert len(reads[1].visits) == 3
     assert any("restored" in text for text in stage.said)
     assert count(events, RunEnded) == 1
+
+
+def test_after_the_end_there_is_nothing_to_do(path: Path) -> None:
+    stage = Stage(path)
+    stage.candidate().run()
+    before = path.read_bytes()
+    stage.candidate().run()
+    assert path.read_bytes() == before

@@ -99,3 +99,7 @@ def test_a_node_that_gives_away_keeps_what_it_holds() -> None:
     two = [Node("a", "host"), Node("b", "host")]
     placed = rebalance(dict.fromkeys(range(4), ("a",)), two, {"a": {1, 2}}, 4, EVEN)
     assert placed == {0: ("b",), 1: ("a",), 2: ("a",), 3: ("b",)}
+
+
+def test_without_nodes_nothing_is_placed() -> None:
+    assert rebalance({0: ("a",)}, [], {}, 3, {}) == {}

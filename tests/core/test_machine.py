@@ -272,3 +272,9 @@ def test_evaluations_weigh_in_by_their_samples() -> None:
         config = advance(config, replace(visit(unit, samples=samples), metrics={"val": value}), plan)
     assert config.epoch == 1
     assert config.metrics == {"m": 1.0, "val": 0.75}
+
+
+def test_nothing_but_nodes_comes_before_the_run() -> None:
+    assert fold(State(), ev.NodeJoined(2, Node("a", "h", registration=2))).nodes
+    with pytest.raises(IllegalEvent, match="before the run was opened"):
+        fold(State(), ev.ConfigCreated(2, Config("c0", {})))

@@ -96,3 +96,18 @@ def test_a_value_that_cannot_be_pickled_is_named(cell: Cell, tmp_path: Path) -> 
 def test_what_has_no_source_is_pickled(cell: Cell, tmp_path: Path, text: str, result: object) -> None:
     cell(text)
     assert imported(written("f", tmp_path), tmp_path).f() == result
+
+
+def test_a_class_may_derive_from_the_one_whose_name_it_takes(cell: Cell, tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        base = "Net" if number > 1 else "object"
+        cell(f"class Net({base}):\n    def of_{number}(self): return {number}")
+    net = imported(written("Net", tmp_path), tmp_path).Net()
+    assert (net.of_1(), net.of_2(), net.of_3()) == (1, 2, 3)
+
+
+def test_annotations_stay_texts(cell: Cell, tmp_path: Path) -> None:
+    cell("from __future__ import annotations")
+    cell("class Node:\n    def next(self) -> Node | Unknown: ...")
+    node = imported(written("Node", tmp_path), tmp_path).Node
+    assert node.next.__annotations__ == {"return": "Node | Unknown"}

@@ -228,3 +228,19 @@ def test_the_metadata_of_a_page_keep_the_names_of_version_0_1(past: Any) -> None
     assert '<meta name="cerebro-colophon"' in page
     assert "&#34;kind&#34;:&#34;ReportMetadata&#34;" in page
     assert read_metadata(page) == ReportMetadata("today", "0", {"Python": "3"})
+
+
+def test_the_costs_of_strategies_are_shown(browser: Browser, past: Any, tmp_path: Path) -> None:
+    tried = type(past)({"c0000": {"lr": 0.1}})
+    tried.join("node-0", "node-1")
+    tried.place()
+    tried.visit("c0000", "node-0", 0.0)
+    tried.try_on("c0000", "node-0", "node-1")
+    tried.visit("c0000", "node-0", 3.0)
+    with opened(browser, tmp_path, report(tried)) as page:
+        text = page.locator("#strategies").inner_text()
+        assert "How strategies did" in text
+        assert "ddp x2 over 2 nodes" in text
+        assert "5 MB" in text
+        assert "fastest" in text
+        assert "profiles" in page.locator("#node-table thead").inner_text()

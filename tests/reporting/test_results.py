@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import csv
+import io
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from cerebro_elastic.core.model.configs import Status
+from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.events import RunOpened, StateRead
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.reporting.page.board import Board
+from cerebro_elastic.reporting.page.run_page import RunPage
 from cerebro_elastic.reporting.results import (
     ConfigResult,
+    leaderboard_text,
     records,
     write_curves,
 )
@@ -56,3 +64,27 @@ def test_the_file_is_the_same_table(tmp_path: Path) -> None:
     ]
     write_curves([row("c0000", [], lr=1)], tmp_path / "b.csv")
     assert (tmp_path / "b.csv").read_text().strip() == "config,epoch,lr"
+
+
+def test_the_progress_of_a_config_with_several_trainings_is_their_mean() -> None:
+    plan = Plan("run", partitions=2, epochs=3, evaluations=1, repeats=2)
+    members = {
+        name: Config(name, {}, epoch=epoch, member_of="c0000")
+        for name, epoch in (("c0000.s0", 2), ("c0000.s1", 1))
+    }
+    board = Board()
+    page = RunPage(board, Spec(plan, {"objective": {}}, "", "", "", "", {}, "", ""))
+    for event in (RunOpened(1, plan), StateRead(2, State(plan=plan, configs=members), ())):
+        page.take(event)
+    page.publish(live=False)
+    shown = json.loads(board.since(0)[1])["configs"]
+    assert {name: row["done"] for name, row in shown.items()} == {"c0000.s0": 6, "c0000.s1": 3, "c0000": 4}
+
+
+def test_the_leaderboard_as_a_table() -> None:
+    rows = [row("c0001", [{"loss": 0.5}], behind=2, best=7, lr=0.1), row("c0000", [], status="odd")]
+    first, second = csv.DictReader(io.StringIO(leaderboard_text(rows, "loss"), newline=""))
+    assert (first["place"], first["config"], first["epochs"]) == ("1", "c0001", "3")
+    assert (first["best"], first["hparam.best"], first["lr"]) == ("", "7", "0.1")
+    assert (second["status"], second["hparam.status"], second["epochs"]) == ("finished", "odd", "0")
+    assert leaderboard_text([], "loss").strip() == ""

