@@ -98,6 +98,19 @@ def test_what_has_no_source_is_pickled(cell: Cell, tmp_path: Path, text: str, re
     assert imported(written("f", tmp_path), tmp_path).f() == result
 
 
+def test_a_pickle_is_that_of_the_notebook(cell: Cell, tmp_path: Path) -> None:
+    cell("import numpy\ntable = numpy.arange(3)\ndef f(): return table.sum()")
+    name = written("f", tmp_path)
+    assert written("f", tmp_path) == name
+    (pickled,) = (tmp_path / "cerebro_cells").glob("*.pickle")
+    pickled.write_bytes(b"another")
+    with pytest.raises(TaskError, match="not as the notebook has written it"):
+        imported(name, tmp_path)
+    pickled.unlink()
+    with pytest.raises(TaskError, match="cannot be read"):
+        imported(name, tmp_path)
+
+
 def test_a_class_may_derive_from_the_one_whose_name_it_takes(cell: Cell, tmp_path: Path) -> None:
     for number in (1, 2, 3):
         base = "Net" if number > 1 else "object"
