@@ -50,14 +50,14 @@ test-others:
 	@$(MAKE) --no-print-directory --output-sync=target test-etcd3 test-nightly
 
 test-etcd3:
-	$(ETCD3)/bin/python -m pytest tests/store -k 'grpc and not TestEtcdClusterStore and not restored'
+	$(ETCD3)/bin/python -m pytest tests/store -k 'grpc and not restored'
 
 # One session, for each imports for seconds: Debian's etcd, and what NIGHTLY has newer.
 test-nightly:
 	@if [ -x $(DEBIAN)/usr/bin/etcd ]; then export CEREBRO_ETCD=$(CURDIR)/$(DEBIAN)/usr/bin/etcd; else \
 		echo "SKIPPED: the tests with Debian's etcd-server, which could not be downloaded (by apt-get)"; fi; set -x; \
 		$(NIGHTLY)/bin/python -m pytest tests/store/test_e*.py tests/test_torchx_component.py \
-		tests/plugins/cerebro_planner/test_exact.py -m 'not cluster' -k 'not TestEtcdClusterStore'
+		tests/plugins/cerebro_planner/test_exact.py -m 'not cluster'
 
 # Before each release: what users get who install today.
 test-newest: $(NEWEST)/.installed

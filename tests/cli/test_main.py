@@ -10,15 +10,6 @@ import pytest
 
 from cerebro_elastic.cli import main
 
-# On macOS Python has no such function, on Windows no such module either.
-_ELSEWHERE = """
-import os, sys
-del os.sched_getaffinity
-if sys.argv[1] == "win32":
-    sys.modules["fcntl"] = None
-sys.platform = sys.argv[1]
-"""
-
 
 def test_the_help_fits_one_screen_and_another_name_is_answered_with_the_commands(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -24,8 +24,6 @@ from cerebro_elastic.system import clock as clock_module
 from cerebro_elastic.system.clock import SystemClock
 
 Connect = Callable[[StoreSettings], EtcdStore]
-GRPC = StoreSettings(endpoints=("127.0.0.1:1",), driver="grpc")
-DRIVER = "cerebro_elastic.store.client.channel"
 
 
 def test_a_stream_that_has_ended_may_be_cut(driver: str, etcd: EmbeddedEtcd) -> None:

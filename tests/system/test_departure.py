@@ -10,11 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreUnavailable
 from cerebro_elastic.system.departure import interrupts_at_rest, seconds_to_leave, stay
-
-NOBODY = StoreSettings(endpoints=("127.0.0.1:1",), patience=3600.0)
 
 
 @pytest.fixture(autouse=True)
