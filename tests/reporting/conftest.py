@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,13 +12,13 @@ import pytest
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import next_units, position
 from cerebro_elastic.core.model import events as ev
-from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Visit
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Member, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.units import CheckpointRef, Strategy
+from cerebro_elastic.core.model.units import CheckpointRef, Phase, Strategy
 from cerebro_elastic.data.manifest import Column, ColumnFile, Manifest, PartitionFiles
 
 BEGIN = 1_700_000_000.0
@@ -65,6 +66,16 @@ class Past:
             ev.UnitAssigned, attempt=Attempt(unit, node, registration, row.revision, input=row.head)
         )
         return Attempt(unit, node, registration, row.revision, input=row.head, token=token)
+
+    def try_on(self, config: str, *nodes: str) -> None:
+        """A trial on a gang."""
+        row = self.state.configs[config]
+        unit = replace(next_units(row, self.plan)[0], phase=Phase.PROFILE)
+        lead, *gang = (Member(name, self.state.nodes[name].registration) for name in nodes)
+        attempt = Attempt(unit, lead.node, lead.registration, row.revision, row.head, GANG, gang=tuple(gang))
+        token = self.tell(ev.UnitAssigned, attempt=attempt)
+        result = ProfileResult(unit, GANG, "cpu", lead.node, token, 0.25, 5_000_000, None)
+        self.tell(ev.ProfileDone, profile=result)
 
     def commit(
         self, attempt: Attempt, start: float, metrics: Mapping[str, float], saving: float = 0.0

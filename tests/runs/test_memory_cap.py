@@ -56,7 +56,7 @@ def test_a_model_that_fits_no_rank_is_trained_over_two(
     (project / "large.yaml").write_text(RECIPE)
     result = cerebro_elastic.run(project / "large.yaml", run_id="large", home=project / "runs")
 
-    said = CliRunner().invoke(app, ["status", str(result.folder.path), "--show", "profiles", "--json"])
+    said = CliRunner().invoke(app, ["status", str(result.folder.path), "--json"])
     table = {row["strategy"]: row for row in json.loads(said.stdout)["profiles"]}
     assert list(table) == ["single", "ddp x2", "fsdp x2", "deepspeed x2 stage=2", "pipeline x2"]
     for strategy in ("single", "ddp x2"):
