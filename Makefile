@@ -164,6 +164,7 @@ $(PEERS)/.installed: $(STAMP)
 		webdataset==1.0.2 datasets==5.0.1 obstore==0.12.1 tifffile==2026.3.3 zstd==1.5.7.2 brotli==1.2.1 \
 		python-snappy==0.7.3 cramjam==2.14.0 catalogue==2.0.10 braceexpand==0.1.7 multiprocess==0.70.19 \
 		dill==0.4.1 xxhash==3.8.2
+	ln -sf $(abspath $(BIN))/weed $(PEERS)/bin/weed
 	touch $@
 
 $(DOCS)/.installed: $(RUN)

@@ -51,7 +51,9 @@ LIBRARIES = {
 """The kind of shards that each reads."""
 WAYS = ("prepared", "where they lie", "as a source")
 CEREBRO = (sys.executable, "-m", "cerebro_elastic.cli")
-OF_TARS = {"columns": ["bin", "cls"], "decode": {"bin": "shard_files:opened"}}
+OPENED = {"decode": {"bin": "shard_files:opened"}, "workers": 1}
+OF_TARS = {"columns": ["bin", "cls"], **OPENED}
+"""A worker opens the rows of a batch once for all configs."""
 
 
 def main() -> None:
@@ -153,9 +155,8 @@ class Server:
         before, began = self.sent(), time.time()
         output_of(command)
         preparing = {"prepare_seconds": time.time() - began, "prepare_served": self.sent() - before}
-        decode = {"decode": OF_TARS["decode"]} if kind == "tar" else {}
         data = {
-            "prepared": {"url": f"s3://bucket/prepared/{kind}", **decode},
+            "prepared": {"url": f"s3://bucket/prepared/{kind}", **(OPENED if kind == "tar" else {})},
             "where they lie": where_they_lie(kind),
             "as a source": where_they_lie(kind, "source"),
         }
