@@ -94,7 +94,7 @@ def test_errors_are_reported_while_the_run_starts_or_once_it_is_over(
             CheckOutcome.DIFFERS,
         ]
         over, line = lines
-        assert over == "the run is over, and its check gets 540 s more"
+        assert over == "waiting for the check of the first units, 540.0 s at most"
         assert line.startswith("check of kind=counting: units do not equal one ordinary fit")
         # What the run has shown since goes before it, and a person may want to be stopped.
         trained = State(configs={"c0": replace(Config("c0", {}), epoch=1, metrics={"val_los": 0.5})})

@@ -112,11 +112,11 @@ class BackgroundCheck:
                 self.conclude(state)
 
     def wait(self) -> None:
-        """Once the run is over, give the check that goes on more time: a tenth of what the run has taken, 30
+        """Once the run is over, give a check that is not done more time: a tenth of what the run has taken, 30
         seconds at most. What it finds is reported with the run's result."""
         seconds = min(_MOST_SECONDS, (monotonic() - self._began) * _SHARE)
         if self.goes_on:
-            self._say(f"the run is over, and its check gets {seconds:.0f} s more")
+            self._say(f"waiting for the check of the first units, {seconds:.1f} s at most")
         until = monotonic() + seconds
         while self.goes_on and monotonic() < until:
             self._take_answers()
