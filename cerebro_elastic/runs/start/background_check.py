@@ -112,8 +112,8 @@ class BackgroundCheck:
                 self.conclude(state)
 
     def wait(self) -> None:
-        """Once the run is over, give a check that is not done more time: a tenth of what the run has taken, 30
-        seconds at most. What it finds is reported with the run's result."""
+        """Once the run is over, give a check that is not done a tenth of the run's time more, 30 seconds at
+        most. What it finds is reported with the run's result."""
         seconds = min(_MOST_SECONDS, (monotonic() - self._began) * _SHARE)
         if self.goes_on:
             self._say(f"waiting for the check of the first units, {seconds:.1f} s at most")
