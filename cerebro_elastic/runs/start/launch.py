@@ -197,9 +197,9 @@ class Launch:
             if not owns(self.folder, former.storage):
                 watcher.say(left_alone(former.storage))
                 return
-            kinds = ("checkpoints", "logs", "record") if former.storage == spec.storage else ("",)
-            for kind in kinds:
-                remove(locate(former.storage) / kind)
+            left, kinds = locate(former.storage), ("checkpoints", "logs", "record")
+            for place in [left / kind for kind in kinds] if former.storage == spec.storage else [left]:
+                remove(place)
         except CerebroError as error:
             watcher.say(f"note: the earlier run has left files in {redacted(former.storage)}: {error}")
 

@@ -34,6 +34,7 @@ from cerebro_elastic.system.files.place import (
     Place,
     attempt,
     current_file_system,
+    disk_full_raised,
     faults_raised,
     is_s3,
 )
@@ -368,12 +369,17 @@ def _part(answer: bytes | None, file: Place, start: int, end: int) -> bytes:
 
 def copied(place: Place) -> Place:
     """A copy of the whole file on this machine, which is removed when nobody refers to what is returned."""
+
+    def copy_from(fs: FileSystem) -> None:
+        with disk_full_raised(f"{os.path.dirname(path)} (TMPDIR), where {place} is copied to"):
+            fs.get_file(place.path, path)
+
     with faults_raised(place):
         file, path = mkstemp(prefix="cerebro-")
         os.close(file)
         copy = Place(LocalFileSystem(), path, str(place))
         weakref.finalize(copy, Path(path).unlink, missing_ok=True)
-        attempt(place, lambda fs: fs.get_file(place.path, path))
+        attempt(place, copy_from)
         return copy
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
-from cerebro_elastic.errors import StorageError
-from cerebro_elastic.system.files import CHUNK, Place, chunks, locate, open_read, read_ranges, size
+from cerebro_elastic.errors import DiskFull, StorageError
+from cerebro_elastic.system.files import CHUNK, Place, chunks, copied, locate, open_read, read_ranges, size
+from support.full_disk import room_in_files
 
 CONTENT = bytes(range(256)) * 40
 
@@ -75,3 +78,20 @@ def test_a_refused_request_is_not_repeated(place: Place, status: int, what: str)
     with pytest.raises(StorageError, match=what):
         read_ranges([place / str(status)], [0], [4])
     assert len(asked) <= 4  # once more with fresh credentials, each time for the size and for the bytes
+
+
+@pytest.mark.parametrize("place", ["all is well"], indirect=True)
+def test_a_full_temporary_folder_is_named_and_not_the_server(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with (
+        room_in_files(1000),
+        pytest.raises(DiskFull, match=rf"^{tmp_path} \(TMPDIR\), where http.* is copied"),
+    ):
+        copied(place)
+    copy = copied(place)
+    assert (str(copy), len(b"".join(chunks(copy)))) == (str(place), len(CONTENT))
+    del copy
+    gc.collect()
+    assert not list(tmp_path.iterdir()), "copies are removed, those that failed, too"
