@@ -3,8 +3,8 @@
     python benchmarks/evidence/rivals.py [--only bookkeeping ...] [--rounds 1] [--short]
 
 Whole commands on two cores take turns; each arm is a script of ``peers/rivals``. docs/evidence/rivals.md says
-where each benchmark comes from and what its authors state. AutoGluon wants older packages, so it has an
-environment of its own, and is left out where that is missing:
+where each benchmark comes from and what its authors state. AutoGluon wants older packages, so it has
+a separate environment, and is left out where that is missing:
 
     python -m venv .venv-autogluon
     .venv-autogluon/bin/pip install 'autogluon.tabular[lightgbm,ray]' torch
@@ -138,7 +138,7 @@ def main() -> None:
         arms = benchmark.arms(benchmark.full if asked.size == "full" else benchmark.reduced)
         measuring.write(asked.to, asked.size, {name: measuring.take_turns(arms, asked.rounds)})
     if "folds" in asked.only and not AUTOGLUON.exists():
-        print(f"SKIPPED: AutoGluon, since there is no {AUTOGLUON}")
+        print(f"SKIPPED: AutoGluon, which is not installed: {AUTOGLUON} is missing")
 
 
 def show(pages: Pages) -> None:

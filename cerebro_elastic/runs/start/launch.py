@@ -105,7 +105,7 @@ class Launch:
         if fresh and reuse:
             raise RunError(
                 f"{option('fresh')} deletes what {option('reuse')} would take over: leave {option('fresh')} "
-                f"out, and give the new run an id of its own with {option('run-id')}"
+                f"out, and give the new run another id with {option('run-id')}"
             )
         values = dict(overrides)
         study = values.pop("search") if is_study(values.get("search")) else None
