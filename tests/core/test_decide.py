@@ -233,14 +233,6 @@ def test_a_joining_node_gets_its_share_when_it_is_ready() -> None:
     assert moved(again) is None, "whose ranks are started anew keeps its own"
 
 
-def test_nothing_begins_before_the_least_number_of_nodes_is_there() -> None:
-    """A run that has begun goes on with fewer."""
-    given = state("a", configs={"c0": Config("c0", {})})
-    assert given.plan is not None
-    assert decided(replace(given, homes={}, plan=replace(given.plan, min_nodes=2))) == []
-    assert used(replace(given, plan=replace(given.plan, min_nodes=2))) == ["a"]
-
-
 def test_configs_wait_to_begin_while_enough_have_begun_for_the_nodes() -> None:
     def begun(now: State) -> list[str]:
         assigned = [event.attempt for event in decided(now) if isinstance(event, UnitAssigned)]

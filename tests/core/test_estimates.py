@@ -17,7 +17,7 @@ from cerebro_elastic.core.history.estimates import (
     unit_seconds,
 )
 from cerebro_elastic.core.model.attempts import Visit
-from cerebro_elastic.core.model.state import EpochSeconds, SpeedFactor, State, Usage
+from cerebro_elastic.core.model.state import EpochSeconds, SpeedFactor, State
 from cerebro_elastic.core.model.units import Phase
 from support.builders import visit
 
@@ -83,13 +83,6 @@ def test_estimates_do_not_depend_on_the_order_in_which_they_were_learned() -> No
     assert len({unit_seconds(state, "new") for state in states}) == 1
 
 
-@pytest.mark.parametrize("fields", [{"whole": False}, {"skip": 2}, {"phase": Phase.EVALUATE}])
-def test_only_whole_training_units_teach_anything(fields: dict[str, object]) -> None:
-    known = learned(work(20))
-    other = visit(node="a", seconds=99.0, **fields)
-    assert learn(known.timings, known.speed_factors, other) == (known.timings, known.speed_factors)
-
-
 def test_one_unit_that_hung_hardly_changes_what_an_epoch_is_expected_to_take() -> None:
     known, factors = {"c0": EpochSeconds(usual=2.0, last=3.0)}, {"n": SpeedFactor(1.0, KNOWN, 9)}
     hung, short = visit(seconds=600.0), visit(seconds=0.001)
@@ -98,9 +91,3 @@ def test_one_unit_that_hung_hardly_changes_what_an_epoch_is_expected_to_take() -
     assert learn_epoch(known, factors, short, ends=False)["c0"].usual == (2.0 + 2.0 / OUTLIER) / 2
     validated = visit(phase=Phase.EVALUATE, seconds=600.0)
     assert learn_epoch(known, factors, validated, ends=True) == {"c0": EpochSeconds(2.0, 3.0, 600.0)}
-
-
-def test_a_config_without_a_visit_is_like_the_others() -> None:
-    assert unit_seconds(State(timings={"c0": 1.0, "c1": 3.0}), "c2") == 2.0
-    assert unit_seconds(State(usage=Usage(units=2, seconds=9.0)), "c2") == 4.5
-    assert unit_seconds(State(), "c2") == 1.0

@@ -26,22 +26,11 @@ def test_if_configs_fill_the_nodes_no_gang_is_formed(configs: int) -> None:
     assert sizes(*[10.0] * configs, most=4) == [1] * configs
 
 
-@pytest.mark.parametrize("power", [1.0, 0.7])
-def test_few_configs_share_all_nodes(power: float) -> None:
-    assert sizes(*[10.0] * 4, power=power) == [2] * 4
-    assert sizes(*[10.0] * 2, power=power, most=4) == [4] * 2
-
-
 def test_in_between_it_depends_on_the_speed_up() -> None:
     """Six pairs on eight nodes are 6 / 4 of a pair's time: worth it if that is well below one node's."""
     assert sizes(*[10.0] * 6, power=1.0) == [2] * 6
     assert sizes(*[10.0] * 6, power=0.7) == [1] * 6, "0.92 of the time: nodes would wait for one another"
     assert sizes(*[10.0] * 7, power=0.9) == [1] * 7
-
-
-def test_the_longest_gets_more_where_it_is_long_after_all_others() -> None:
-    assert sizes(100.0, *[10.0] * 31, power=0.8) == [2, *[1] * 31]
-    assert sizes(50.0, *[10.0] * 31, power=0.8) == [1] * 32, "the nodes have to do anyway what takes longer"
 
 
 def test_of_two_kinds_of_nodes_those_give_more_that_have_time() -> None:

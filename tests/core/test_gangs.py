@@ -137,11 +137,6 @@ def test_nodes_are_reserved_for_a_gang_after_as_many_other_units_as_nodes() -> N
     assert assigned(few, "dC") == {"C": ("a", "b")}, "there is no other"
 
 
-def test_the_longest_waiting_gang_comes_first() -> None:
-    waits = {"C": 10, "D": 9, "e": 11, "f": 12}
-    assert assigned(moment(nodes(a="h", b="h"), (SINGLE, GANG), waits, "ab"), "efCD") == {"D": ("a", "b")}
-
-
 def test_no_node_waits_for_a_gang_that_is_impossible() -> None:
     waits = {"C": 9, "d": 10}
     alone = moment(nodes(a="h", b="A100:h"), (SINGLE, GANG), waits, "ab", [attempt("e", 11, "b")])

@@ -95,16 +95,6 @@ def test_no_unit_is_queued_behind_these(change: dict[str, object]) -> None:
     assert given(replace(folded(BEFORE), **change)) == []  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("free", "queues"), [(4, False), (5, True)])
-def test_no_unit_is_queued_if_two_nodes_have_few_free_configs(free: int, queues: bool) -> None:
-    now = folded([*BEFORE[:2], ev.NodeJoined(4, Node("b", "h", registration=4)), *BEFORE[2:]])
-    kept = {name: now.configs[name] for name in ["c0", *list(now.configs)[1 : free + 1]]}
-    busy = {**now.attempts, "b": attempt(9, "b", expected=None)}
-    now = replace(now, homes={0: ("a", "b")}, attempts=busy, configs=kept)
-    now = replace(now, configs={**now.configs, "c9": Config("c9", {}, revision=19)})
-    assert bool(given(now)) is queues
-
-
 @pytest.mark.parametrize(("hop", "queues"), [(0.99 * LONG_HOP, False), (1.01 * LONG_HOP, True)])
 def test_a_unit_is_queued_behind_any_unit_if_hops_are_long(hop: float, queues: bool) -> None:
     """Then its state is loaded meanwhile, even if few configs are left to choose from; so no other is."""
@@ -119,11 +109,6 @@ def test_a_unit_is_queued_behind_any_unit_if_hops_are_long(hop: float, queues: b
     (begun,) = given(replace(now, attempts={"b": busy["b"]}))
     assert begun.prefetch is not None
     assert begun.prefetch.input == (None if queues else REF)
-
-
-def test_a_hop_takes_as_long_as_its_save_if_the_load_lies_behind_another_unit() -> None:
-    events = [*BEFORE, ev.UnitCommitted(22, done(0, FIRST, hop_seconds=0.1, save_seconds=4.0))]
-    assert folded(events).hops == (4.0,)
 
 
 # What becomes of it?

@@ -12,7 +12,7 @@ from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import RemainingWork, SchedulingContext
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.state import Estimate, SpeedFactor, State, Usage
+from cerebro_elastic.core.model.state import SpeedFactor, State, Usage
 from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from support.builders import config, nodes
@@ -74,27 +74,6 @@ def test_the_remaining_work() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("attempt", "still"),
-    [
-        ({"last_visit_ended": 60.0}, 0.5),
-        ({"last_visit_ended": 104.0}, 10.0),
-        ({"last_visit_ended": None}, 0.5),
-        ({"expected": None}, 7.0),
-        ({"expected": 40.0}, 37.0),
-    ],
-)
-def test_how_long_a_unit_still_takes(attempt: dict[str, float], still: float) -> None:
-    """Its expected seconds without those since the visit before it: never none, and never more."""
-    known = replace(STATE.attempts["a"], **attempt)  # type: ignore[arg-type]
-    assert seen(replace(STATE, attempts={"a": known})).nodes["a"] == still
-
-
-def test_a_save_occupies_its_config_and_not_its_node() -> None:
-    left = seen(replace(STATE, attempts={}, saving={"a": replace(STATE.attempts["a"], trained=29)}))
-    assert (left.nodes["a"], left.configs["c0"], left.undone["c0"]) == (0.0, 0.5, [1])
-
-
 GANG = Strategy("ddp", ranks=2, nodes=2)
 
 
@@ -107,13 +86,3 @@ def test_only_units_of_one_node_each_are_predicted(plan: dict[str, object]) -> N
     assert STATE.plan is not None
     idle = replace(STATE, attempts={}, plan=replace(STATE.plan, **plan))  # type: ignore[arg-type]
     assert shown(idle)[0] is None
-
-
-def test_strategies_of_one_node_are_predicted_once_all_are_profiled() -> None:
-    assert STATE.plan is not None
-    two = (Strategy(), Strategy("fsdp"))
-    known = tuple(Estimate(strategy, "cpu", 5.0, 0, None) for strategy in two)
-    tried = replace(
-        STATE, plan=replace(STATE.plan, strategies=two), profiles=dict.fromkeys(STATE.configs, known)
-    )
-    assert seen(tried).undone["c2"] == [0, 1, 2]

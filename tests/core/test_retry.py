@@ -10,11 +10,10 @@ import optuna
 import pytest
 
 from cerebro_elastic.core.history.machine import fold
-from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.core.model.events import ConfigResumed, Event, RunExtended, UnitAssigned, UnitFailed
+from cerebro_elastic.core.model.events import ConfigResumed, Event, UnitAssigned, UnitFailed
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.errors import IllegalEvent
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
@@ -112,16 +111,6 @@ def test_tries_are_bounded_after_a_retry_as_before() -> None:
     assert any("after 3 failures" in violation.story for violation in check([*events, once_more]))
     without = [event for event in events if not isinstance(event, ConfigResumed)]
     assert any("after 3 failures" in violation.story for violation in check(without))
-
-
-def test_what_changes_nothing_else_is_called_a_retry_and_not_an_extension() -> None:
-
-    world = failing()
-    assert world.finish(["a"], 60)
-    world.extend(0, 0)
-    view = RunView(world.trace())
-    assert any(isinstance(event, RunExtended) for event in world.events)
-    assert "1 failed config to be tried again" in [mark.text for _, mark in view.spans.marks]
 
 
 def test_for_optuna_it_is_a_new_trial() -> None:

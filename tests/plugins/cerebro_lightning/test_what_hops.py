@@ -63,9 +63,12 @@ ACCUMULATING = {"accumulate_grad_batches": 4, "gradient_clip_val": 0.1}
 UNFREEZES = {"class": "BackboneFinetuning", "args": {"unfreeze_backbone_at_epoch": 1}}
 EVERY_SECOND = {"check_val_every_n_epoch": 2}
 KEPT = (
-    *("SwappedDicts", "SharedList", "WritesThroughViews", "HiddenBuffer", "OptimizerSlots"),
-    *("SchedulerObject", "MadeInTraining", "References"),
-    *("Group", "OnTrainer", "RequiresGrad", "NewFunction", "Harmless"),
+    "WritesThroughViews",
+    "SchedulerObject",
+    "References",
+    "OnTrainer",
+    "NewFunction",
+    "Harmless",
     "DropsWeights",
 )
 SCRATCH = ("SchedulerClosure", "ForeignObject", "LeavesOut")
@@ -81,13 +84,10 @@ TABLE = {
     "sparse gradients by hand": ordinary("Sparse", validates=False),
     "odd optimizer state": ordinary("Odd"),
     "lbfgs": ordinary("Lbfgs"),
-    "lookahead": ordinary("LooksAhead"),
     "an optimizer with a state dict of its own": ordinary("CountsBeside"),
     "torchmetrics' wrappers": ordinary("Wrapped"),
     "collections of metrics": ordinary("LoggedMetrics"),
     "parametrizations": ordinary("Normed"),
-    "quantization-aware": ordinary("Quantized", orders=ORDERS),
-    "compiled": ordinary("Compiled"),
     "pruning by hand": ordinary("PrunedByHand", orders=ORDERS),
     "pruning": prunes("pruning"),
     "callbacks that the module brings": ordinary("BringsCallbacks", orders=ORDERS),
@@ -96,7 +96,6 @@ TABLE = {
         "Watching", "Watcher", trainer=EVERY_SECOND, orders=(*ORDERS, ORDERS[0])
     ),
     "an iterator": Row("LoaderIterator", r"\.batches is a .*DataLoaderIter: its position"),
-    "another function": Row("ReplacedFunction", r"\.function, a function, has changed during training"),
     "a table of pandas": Row("Table", r"Table\.table, a DataFrame, has changed during training"),
     "global variables": Row("Globals", r"alias_zoo\.STEPS, alias_zoo\.TABLE, alias_zoo\.ARRAY changed in"),
     "a class attribute": Row("ClassAttribute", r"alias_zoo\.ClassAttribute\.\w+.* changed in training"),

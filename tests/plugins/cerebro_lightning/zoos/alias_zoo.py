@@ -5,18 +5,12 @@ from __future__ import annotations
 
 import argparse
 import collections
-import datetime
-import enum
-import fractions
 import functools
 import logging
 import multiprocessing as mp
 import queue
-import random
 import threading
-import types
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -47,31 +41,6 @@ class Keeping(Net):
         return loss * (1 + weight % 7 / 10)
 
 
-class SwappedDicts(Keeping):
-    def keep(self) -> None:
-        self.one: dict[str, int] = {"n": 0}
-        self.other: dict[str, int] = {"n": 10}
-        one = self.one
-        self.count = lambda: one.update(n=one["n"] + 1)
-
-    def remember(self, batch: Any) -> float:
-        self.count()
-        self.one, self.other = self.other, self.one
-        return self.one["n"] + 2 * self.other["n"]
-
-
-class SharedList(Keeping):
-    """By two layers."""
-
-    def keep(self) -> None:
-        shared: list[float] = []
-        self.net[0].seen = self.net[2].seen = shared
-
-    def remember(self, batch: Any) -> float:
-        self.net[0].seen.append(float(batch[0].mean()))
-        return sum(self.net[2].seen) + len(self.net[2].seen)
-
-
 class WritesThroughViews(Keeping):
     """Training uses the values that it writes to a view."""
 
@@ -90,46 +59,6 @@ class WritesThroughViews(Keeping):
         self.tail += 1
         self.bias *= 0.9
         return float(self.buffer.sum() + self.same.sum() + self.row.sum())
-
-
-class HiddenBuffer(Keeping):
-    """A closure has a buffer that no state dict has."""
-
-    def keep(self) -> None:
-        self.register_buffer("hidden", torch.zeros(()), persistent=False)
-        hidden = self.hidden
-        self.add = lambda: hidden.add_(1)
-
-    def remember(self, batch: Any) -> float:
-        self.add()
-        return float(self.hidden)
-
-
-class OptimizerSlots(Keeping):
-    """Holds on to what the optimizer keeps of a parameter."""
-
-    def remember(self, batch: Any) -> float:
-        state = self.trainer.optimizers[0].state.get(self.net[0].weight, {})
-        if "momentum_buffer" in state and not hasattr(self, "momentum"):
-            self.momentum = state["momentum_buffer"]
-        return float(self.momentum.sum()) if hasattr(self, "momentum") else 0.0
-
-
-class Counting(torch.optim.SGD):
-    """An optimizer of one's own, which keeps something of its own."""
-
-    def __init__(self, params: Any, lr: float) -> None:
-        super().__init__(params, lr=lr)
-        self.steps = 0
-        self.history: list[float] = []
-
-    def step(self, closure: Any = None) -> Any:
-        self.steps += 1
-        for group in self.param_groups:
-            group["lr"] = 0.1 / self.steps
-        loss = super().step(closure)
-        self.history.append(float(loss))
-        return loss
 
 
 class Decay:
@@ -190,61 +119,6 @@ class Globals(Keeping):
         return STEPS + TABLE["n"] + float(TABLE["total"].sum()) + ARRAY.sum()
 
 
-@dataclass
-class Record:
-    """What is made anew in each batch."""
-
-    value: float
-    parts: list[float] = field(default_factory=list)
-
-
-class Mode(enum.Enum):
-    WARM = 1
-    COLD = 2
-
-
-Point = collections.namedtuple("Point", "x y")
-
-
-class MadeInTraining(Keeping):
-    """Objects of its own classes, and of the standard library, that no constructor makes."""
-
-    def keep(self) -> None:
-        self.entries: list[Record] = []
-        self.mode = None
-
-    def remember(self, batch: Any) -> float:
-        value = float(batch[0].mean())
-        self.entries.append(Record(value, [value]))
-        self.mode = Mode.COLD if len(self.entries) % 2 else Mode.WARM
-        self.point = Point(value, [self.entries[0]])
-        self.namespace = types.SimpleNamespace(value=value, record=self.entries[-1])
-        self.when = datetime.timedelta(seconds=len(self.entries))
-        self.part = fractions.Fraction(len(self.entries), 3)
-        self.kinds = {Mode.WARM: value, (1, "a"): self.mode}
-        if not hasattr(self, "generator"):
-            self.generator = torch.Generator().manual_seed(3)
-            self.drawing = random.Random(3)
-            self.numpy = np.random.default_rng(3)
-            self.window: Any = collections.deque(maxlen=3)
-            self.grouped: Any = collections.defaultdict(list)
-        self.window.append(value)
-        self.grouped[self.mode.name].append(value)
-        self.entries[0].value += 1
-        drawn = float(torch.rand((), generator=self.generator)) + self.drawing.random() + self.numpy.random()
-        return (
-            self.point.y[0].value
-            + self.namespace.record.value
-            + self.when.total_seconds()
-            + float(self.part)
-            + sum(self.window)
-            + sum(self.grouped["COLD"])
-            + self.kinds[Mode.WARM]
-            + self.mode.value
-            + drawn
-        )
-
-
 class References(Keeping):
     """To layers, parameters and what belongs to the trainer."""
 
@@ -264,34 +138,11 @@ class References(Keeping):
         )
 
 
-class Group(Keeping):
-    """Holds on to a group of the optimizer's parameters, and changes it."""
-
-    def remember(self, batch: Any) -> float:
-        if not hasattr(self, "group"):
-            self.group = self.trainer.optimizers[0].param_groups[0]
-        self.group["lr"] *= 0.9
-        return 0.0
-
-
 class OnTrainer(Keeping):
     def remember(self, batch: Any) -> float:
         trainer: Any = self.trainer
         trainer.noted = getattr(trainer, "noted", 0) + 1
         return trainer.noted
-
-
-class RequiresGrad(Keeping):
-    """A tensor of its own that has a gradient, and one that is kept of the last batch's graph."""
-
-    def keep(self) -> None:
-        self.scale = torch.ones(3, requires_grad=True)
-
-    def remember(self, batch: Any) -> float:
-        self.last = (self.net(batch[0]) * self.scale).sum()
-        with torch.no_grad():
-            self.scale += 0.1
-        return float(self.last)
 
 
 class NewFunction(Keeping):
@@ -300,15 +151,6 @@ class NewFunction(Keeping):
     def remember(self, batch: Any) -> float:
         if not hasattr(self, "function"):
             self.function = lambda: 3.0
-        return self.function()
-
-
-class ReplacedFunction(Keeping):
-    def keep(self) -> None:
-        self.function = lambda: 3.0
-
-    def remember(self, batch: Any) -> float:
-        self.function = lambda: 4.0
         return self.function()
 
 

@@ -169,48 +169,6 @@ class Lbfgs(Net):
         return torch.optim.LBFGS(self.parameters(), lr=0.1, max_iter=4, line_search_fn="strong_wolfe")
 
 
-class Lookahead(torch.optim.Optimizer):
-    """As people copy it: with a state dict of its own, slow weights in its own state."""
-
-    def __init__(self, optimizer: Any, k: int = 2, alpha: float = 0.5) -> None:
-        self.optimizer, self.k, self.alpha = optimizer, k, alpha
-        self.param_groups = optimizer.param_groups
-        self.state = defaultdict(dict)
-        self.fast_state = optimizer.state
-        self.defaults = optimizer.defaults
-        self._optimizer_step_pre_hooks: dict[Any, Any] = {}
-        self._optimizer_step_post_hooks: dict[Any, Any] = {}
-        for group in self.param_groups:
-            group["counter"] = 0
-
-    def step(self, closure: Any = None) -> Any:
-        loss = self.optimizer.step(closure)
-        for group in self.param_groups:
-            if group["counter"] == 0:
-                for p in group["params"]:
-                    slots = self.state[p]
-                    if "slow" not in slots:
-                        slots["slow"] = p.data.clone()
-                    slots["slow"] += (p.data - slots["slow"]) * self.alpha
-                    p.data.copy_(slots["slow"])
-            group["counter"] = (group["counter"] + 1) % self.k
-        return loss
-
-    def state_dict(self) -> Any:
-        fast = self.optimizer.state_dict()
-        slow = {(id(k) if isinstance(k, Tensor) else k): v for k, v in self.state.items()}
-        return {"fast_state": fast["state"], "slow_state": slow, "param_groups": fast["param_groups"]}
-
-    def load_state_dict(self, state: Any) -> None:
-        self.optimizer.load_state_dict({"state": state["fast_state"], "param_groups": state["param_groups"]})
-        self.fast_state = self.optimizer.state
-
-
-class LooksAhead(Net):
-    def configure_optimizers(self) -> Any:
-        return Lookahead(torch.optim.Adam(self.parameters(), lr=0.02))
-
-
 class Counting(torch.optim.SGD):
     """Keeps something beside the state, in a state dict of its own."""
 
@@ -341,25 +299,6 @@ class Normed(Net):
         fourth = parametrizations.orthogonal(nn.Linear(width, width))
         fifth = nn.utils.spectral_norm(nn.Linear(width, 3))
         return nn.Sequential(first, nn.ReLU(), second, third, fourth, fifth)
-
-
-class Quantized(Net):
-    """Quantization-aware: observers whose buffers grow with what they see."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        net = nn.Sequential(torch.ao.quantization.QuantStub(), *self.net, torch.ao.quantization.DeQuantStub())
-        net.qconfig = torch.ao.quantization.get_default_qat_qconfig("fbgemm")
-        self.net = torch.ao.quantization.prepare_qat(net.train())
-
-    def on_train_epoch_start(self) -> None:
-        if self.current_epoch == 2:
-            self.net.apply(torch.ao.quantization.disable_observer)
-
-
-class Compiled(Net):
-    def body(self, width: int) -> nn.Module:
-        return torch.compile(super().body(width), backend="eager")
 
 
 class Tied(Net):
