@@ -51,10 +51,3 @@ def test_if_all_configs_failed_the_cause_is_raised_and_the_result_reachable(tmp_
     assert raised.value.result.failures == result.failures
     with pytest.raises(RunFailed, match="fresh=True"):
         result.best  # noqa: B018
-
-
-def test_if_some_failed_the_result_has_why(tmp_path: Path) -> None:
-    result = result_of(tmp_path, [None, STORY])
-    assert Run.open("failed", home=tmp_path).wait().failures == {"c0001": SHOWN} == result.failures
-    assert repr(result) == "<RunResult 'failed': 2 configs, 1 failed>"
-    assert "c0001 failed: my_net.py:7 in step" in result._repr_html_()

@@ -12,7 +12,6 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.forecast import plan as planning
 from cerebro_elastic.runs.forecast.measuring import RecipeMeasurement
 from cerebro_elastic.runs.forecast.plan import RunForecast, forecast_run
-from cerebro_elastic.runs.from_recipe import plan_of
 from cerebro_elastic.training.unit_runner import StrategyCost
 
 SINGLE, PAIR = Strategy(), Strategy("ddp", 2, 2)
@@ -77,19 +76,6 @@ def test_epochs_validate_and_states_hop(monkeypatch: pytest.MonkeyPatch) -> None
     assert one.seconds == pytest.approx(2 * 6 * (160 * 0.1 + 2 * 0.25 + 30 * 0.1 / 3) + saved)
 
 
-def test_waiting_times_for_data_are_shared_on_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 0.1 s a batch, 0.06 are waiting: the first of 6 configs has that, on each of the hosts alone."""
-    monkeypatch.setattr(planning, "DISPATCH", 0.0)
-    measured = measurement(tried("c0000", 0.1, data_seconds=0.06))
-    data = {"source": "c:d", "batch_size": 10, "workers": 1}
-    for nodes in (1, 2):
-        (one,) = plan(measured, [2], [nodes], data=data).options
-        assert one.seconds == pytest.approx(2 * 160 * (0.1 + 5 * 0.04) / nodes, rel=0.1)
-    for values in ({"data": {**data, "workers": 0}}, {"data": data, "node": {"batch_cache_bytes": 0}}):
-        (one,) = plan(measured, [2], [1], **values).options
-        assert one.seconds == pytest.approx(2 * 6 * 160 * 0.1)
-
-
 def test_strategies_are_compared_and_refused_ones_are_left_out() -> None:
     """Two nodes are worth it together, if there is but one config; three partitions for two pairs."""
     values = {
@@ -114,36 +100,3 @@ def test_the_forecast_counts_configs_that_the_search_stops() -> None:
     search = {"method": "asha", "space": {"lr": {"uniform": [0.1, 0.9]}}, "num": 9}
     found = plan(measurement(tried("c0000", 0.1)), [2], [2], epochs=4, search=search)
     assert found.stopped > 0
-
-
-@pytest.mark.parametrize(
-    ("values", "begun"),
-    [
-        ({}, 6),
-        ({"search": {"method": "random", "num": 3, "space": {"lr": {"uniform": [0, 1]}}}}, 6),
-        ({"search": {"space": {"lr": [0.1, 0.2]}, "concurrency": 2}}, 0),
-        ({"search": {"method": "asha", "num": 9, "space": {"lr": {"uniform": [0, 1]}}}}, 0),
-        ({"data": {"source": "c:d", "workers": 1}}, 0),
-        ({"progress": "even"}, 0),
-        ({"search": {"space": {"lr": [0.1, 0.2]}, "budget": {"hours": 1}}}, 0),
-    ],
-)
-def test_a_grid_trains_some_configs_at_a_time_unless_they_share_batches(
-    values: dict[str, Any], begun: int
-) -> None:
-    assert plan_of(recipe(**values), "r", 4, 0).begun_per_node == begun
-
-
-def test_of_many_configs_the_begin_of_the_run_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured = measurement(tried("c0000", 0.1), tried("c0005", 0.2))
-    grid = {"space": {"lr": [0.001 * i for i in range(1, 61)]}}
-    asha = {"method": "asha", "num": 100, "reduction_factor": 2, "space": {"lr": {"uniform": [0, 1]}}}
-    whole = [plan(measured, [2], [2], search=search) for search in (grid, asha)]
-    monkeypatch.setattr(planning, "MOST_UNITS", 50)
-    begun = [plan(measured, [2], [2], search=search) for search in (grid, asha)]
-    assert begun[0].best.seconds == pytest.approx(whole[0].best.seconds, rel=0.02)
-    assert begun[1].best.seconds == pytest.approx(whole[1].best.seconds, rel=0.2), "it stops by luck"
-    assert [each.configs for each in begun] == [each.configs for each in whole] == [60, 100]
-    assert [begun[0].communication[n].bytes for n in (0, 1, 3, 4, 5)] == pytest.approx(
-        [whole[0].communication[n].bytes for n in (0, 1, 3, 4, 5)], rel=0.02
-    )

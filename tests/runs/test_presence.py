@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic import RunResult
-from cerebro_elastic.errors import RunError, StoreUnavailable
+from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.start import etcd_server, participate
 from cerebro_elastic.runs.start.host import host
@@ -65,32 +65,6 @@ def test_a_machine_that_lost_its_lease_registers_again(monkeypatch: pytest.Monke
         assert store.next.acquire(timeout=SOON), "it registers again"
         assert hosts(record) == 1
     assert hosts(record) == 0
-
-
-@pytest.mark.parametrize("returns", [True, False])
-def test_an_etcd_that_does_not_answer_is_waited_for_as_by_hosts(
-    returns: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is being started again: its disk is slow, or another program has taken its port."""
-    record, seconds, said = Record(MemoryStore(), "r"), 0.0, list[str]()
-    record.store.txn([], [Put(record.keys.outcome, b"{}")])
-
-    def later(pause: float) -> None:
-        nonlocal seconds
-        seconds += pause
-
-    def away(_record: Record) -> bool:
-        if returns and seconds > PATIENCE / 2:
-            return False
-        raise StoreUnavailable("no answer")
-
-    monkeypatch.setattr(etcd_server.time, "sleep", later)
-    monkeypatch.setattr(etcd_server.time, "monotonic", lambda: seconds)
-    monkeypatch.setattr(etcd_server, "in_use", away)
-    with nullcontext() if returns else pytest.raises(StoreUnavailable):
-        etcd_server._until_alone(record, lambda: None, said.append)
-    assert (seconds < PATIENCE) is returns
-    assert said == [f"no answer. Waiting for it, as hosts do, for up to {PATIENCE:g} s"]
 
 
 @pytest.mark.parametrize("ended", [True, False])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import doctest
 import inspect
 import io
-import re
 import shutil
 import subprocess
 import sys
@@ -17,16 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded_run import record
 
 import cerebro_elastic
 from cerebro_elastic import Run, RunCallback, RunResult
 from cerebro_elastic.core.model.attempts import Visit
-from cerebro_elastic.core.model.state import State
-from cerebro_elastic.errors import MissingExtra, RecipeError, RunError
-from cerebro_elastic.registry import install_extra
-from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed
-from cerebro_elastic.runs.terminal_view import Watcher
+from cerebro_elastic.errors import RecipeError, RunError
 from support.waiting import wait_for
 
 METHODS = [f"Run.{name}" for name in dir(Run) if ">>>" in (inspect.getdoc(getattr(Run, name)) or "")]
@@ -205,53 +199,6 @@ def test_a_wrong_recipe_is_refused_at_once_and_wait_raises_later_failures(
     with pytest.raises(RunError, match="is no run's folder"):
         handle.wait(60)
     assert (handle.status().phase, "no run's folder" in handle.status().message) == ("failed", True)
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunResult]:
-    """A small run, made in this process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delitem(sys.modules, "a_recorded_model", raising=False)
-        yield record(tmp_path_factory.mktemp("recorded"))
-    sys.modules.pop("a_recorded_model", None)
-
-
-def test_callbacks_get_each_new_event_of_the_record(recorded: RunResult, tmp_path: Path) -> None:
-    result = recorded
-    lines = result.folder.history.read_bytes().splitlines(keepends=True)
-    history, callback, failing = tmp_path / "growing.jsonl", Collect(), Collect(fails_at=1)
-    caller = CallbackCaller([callback], history)
-    watcher = caller.watching(Watcher())
-    for line in lines:
-        with history.open("ab") as file:
-            file.write(line)
-        watcher.show([], State())
-    units = [visit.unit for row in result.leaderboard for visit in row.visits]
-    assert sorted(callback.units) == sorted((unit.config, unit.epoch, unit.partition) for unit in units)
-    assert sorted(callback.epochs) == [(config, epoch) for config in ("c0000", "c0001") for epoch in (1, 2)]
-    CallbackCaller([failing], history).end(result)
-    assert (failing.units, failing.results) == ([], [result]), "what was on record before is not reported"
-    late = CallbackCaller([failing], tmp_path / "late.jsonl")
-    shutil.copy(history, tmp_path / "late.jsonl")
-    with pytest.raises(CallbackFailed):
-        late.end(result)
-
-
-def test_results_as_tables_and_curves(recorded: RunResult, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MPLBACKEND", "agg")
-    result = recorded
-    table, curves = result.to_pandas(), result.to_pandas(per="epoch")
-    assert list(table["config"]) == [row.config for row in result.leaderboard]
-    assert list(table["best"]) == [row.best for row in result.leaderboard]
-    assert curves.groupby("config").size().to_dict() == {"c0000": 2, "c0001": 2}
-    axes = result.plot_curves()
-    assert (axes.get_ylabel(), len(axes.lines)) == ("val_loss", 2)
-    assert result.plot_curves("train_loss", ax=axes) is axes
-    with pytest.raises(RunError, match="has logged 'val_los'; did you mean 'val_loss'"):
-        result.plot_curves("val_los")
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MissingExtra, match=re.escape(install_extra("pandas"))):
-        result.to_pandas()
 
 
 def test_names_are_imported_on_use() -> None:

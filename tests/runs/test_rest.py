@@ -106,7 +106,7 @@ def test_a_deadline_that_is_missed_comes_with_the_least_that_meets_it(half: tupl
     assert answer(rest, Change(), now + 1).remedies == ()
 
 
-@pytest.mark.parametrize("more", [{"validation": {"folds": 2, "early_stop": False}}, {"repeats": 2}])
+@pytest.mark.parametrize("more", [{"validation": {"folds": 2, "early_stop": False}}])
 def test_a_config_is_stopped_with_all_of_its_trainings(more: dict[str, Any]) -> None:
     of = recipe(more, **GRID)
     events, ended = played(of)

@@ -94,11 +94,3 @@ def test_a_line_that_is_no_event_is_named(copy: RunFolder) -> None:
     copy.history.write_text("\n".join([*lines[:3], "nonsense", *lines[3:]]) + "\n")
     with pytest.raises(RunError, match=r"history\.jsonl:4"):
         RunResult(copy)
-
-
-def test_results_for_notebooks(finished: RunResult) -> None:
-    best = finished.best
-    shown = finished._repr_html_()
-    assert shown.index(best.config) < shown.index(finished.leaderboard[-1].config)
-    assert len(finished.records) == 4 * 2
-    assert max(row["val_acc"] for row in finished.records) == best.best

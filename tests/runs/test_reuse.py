@@ -16,7 +16,6 @@ from cerebro_elastic import RunResult
 from cerebro_elastic.core.model.reuse import Reusable
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.runs import versions
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.replay import replay
@@ -153,19 +152,6 @@ def test_what_is_not_whole_is_trained_again(
 NOTHING = "nothing is taken over from earlier runs; not from run recorded: "
 
 
-def test_a_config_that_one_run_has_trained_to_its_end_is_looked_for_in_no_other(
-    home: Path, first: RunResult, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    again = record(home, "again", reuse=True)
-    read = list[str]()
-    verified = checkpoint.verify
-    monkeypatch.setattr(checkpoint, "verify", lambda ref: (read.append(ref.url), verified(ref)))
-    assert found(home, search={"space": {"lr": [0.1, 0.01]}})[0] == 8
-    last = again if any(url.startswith(again.spec.storage) for url in read) else first
-    assert read
-    assert all(url.startswith(last.spec.storage + "/") for url in read)
-
-
 def test_a_config_that_stands_where_no_state_was_kept_is_trained_from_the_last_one_that_was(
     home: Path, first: RunResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,10 +217,9 @@ def test_a_run_that_goes_on_or_was_made_by_other_versions_is_not_taken(
             "min_resource": 2,
             "space": {"lr": {"uniform": [0.01, 0.9]}},
         },
-        {"method": "tpe", "num": 2, "space": {"lr": {"uniform": [0.01, 0.9]}}},
         {"space": {"lr": [0.01, 0.1]}, "budget": {"units": 7}},
     ],
-    ids=["asha", "tpe", "budget"],
+    ids=["asha", "budget"],
 )
 def test_a_search_that_may_stop_configs_trains_nothing_again(home: Path, search: dict[str, Any]) -> None:
     """A config passes ends of epochs whose states are gone."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cerebro_elastic.errors import DiskFull, StoreError, StoreRefused
+from cerebro_elastic.errors import DiskFull, StoreError
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.etcd_program import find_etcd
@@ -131,28 +131,6 @@ def test_data_of_a_later_etcd_are_reported(tmp_path: Path, monkeypatch: pytest.M
         EmbeddedEtcd(tmp_path / "data").__enter__()
 
 
-def test_an_etcd_that_is_too_old_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ubuntu 22.04's, for one, has no API that we know."""
-    old = (
-        "import http.server, json, socketserver, sys\n"
-        "class Handler(http.server.BaseHTTPRequestHandler):\n"
-        "    def do_GET(self):\n"
-        "        self.send_response(200)\n"
-        "        self.end_headers()\n"
-        '        self.wfile.write(b\'{"health": "true", "etcdserver": "3.3.25"}\')\n'
-        "class Server(socketserver.UnixStreamServer):\n"
-        "    def get_request(self):\n"
-        "        return super().get_request()[0], ('', 0)\n"
-        "url = sys.argv[sys.argv.index('--listen-client-urls') + 1]\n"
-        "Server(url.removeprefix('unix://'), Handler).serve_forever()\n"
-    )
-    (tmp_path / "old.py").write_text(old)
-    script = f'exec {sys.executable} -I -S {tmp_path / "old.py"} "$@"'
-    monkeypatch.setenv("CEREBRO_ETCD", str(program(tmp_path / "etcd", script)))
-    with pytest.raises(StoreRefused, match=r"etcd is version 3\.3\.25: at least 3\.4\.23.*set CEREBRO_ETCD"):
-        EmbeddedEtcd(tmp_path / "data").__enter__()
-
-
 @pytest.mark.parametrize("writes", ["etcd", "we"])
 def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: str) -> None:
     if writes == "etcd":
@@ -187,31 +165,3 @@ def test_a_death_shows_the_end_of_the_log(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(StoreError, match=r"status 3(?s:.*)what went wrong") as caught:
         EmbeddedEtcd(tmp_path / "data").__enter__()
     assert "earlier" not in str(caught.value)
-
-
-def test_a_stubborn_server_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cerebro_elastic.store.client.etcd_program._STOP_SECONDS", 0.1)
-    with EmbeddedEtcd(tmp_path / "data") as server:
-        pid = server.pid
-        # A stopped process does not heed SIGTERM.
-        os.kill(pid, signal.SIGSTOP)
-    assert not is_running(pid)
-
-
-def lines_of(path: Path) -> int:
-    return len(path.read_text().splitlines()) if path.exists() else 0
-
-
-def test_one_that_cannot_be_started_again_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with EmbeddedEtcd(tmp_path / "data") as server, closing(EtcdStore(server.settings)) as store:
-        put(store, "/x", b"1")
-        broken = program(tmp_path / "broken", f"echo died >> {tmp_path / 'deaths'}; exit 3")
-        with monkeypatch.context() as patch:
-            patch.setenv("CEREBRO_ETCD", str(broken))
-            os.kill(server.pid, signal.SIGKILL)
-            wait_for(lambda: lines_of(tmp_path / "deaths") >= 2, "two vain tries")
-        item = store.get("/x")
-        assert item is not None
-        assert item.value == b"1"

@@ -12,7 +12,7 @@ import pytest
 from cerebro_elastic.errors import StoreRefused, StoreUnavailable
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.client.lease import LeaseDeadline, LeaseKeeper, PacketCheck
+from cerebro_elastic.store.client.lease import LeaseKeeper, PacketCheck
 from support.memory_store import MemoryStore
 from support.store_contract import put
 from support.waiting import SOON
@@ -35,18 +35,6 @@ class FaultyStore(MemoryStore):
         left = super().keep(lease)
         self.renewed.release()
         return left
-
-
-class TestDeadline:
-    def test_it_counts_from_the_sending(self) -> None:
-        deadline = LeaseDeadline(ends=10.0)
-        assert deadline.renew(sent=4.0, granted=10.0, now=9.0)
-        assert deadline.left(9.0) == 5.0
-
-    def test_an_answer_after_the_deadline_comes_too_late(self) -> None:
-        deadline = LeaseDeadline(ends=10.0)
-        assert not deadline.renew(sent=4.0, granted=100.0, now=10.0)
-        assert deadline.left(10.0) == 0.0
 
 
 def test_a_kept_lease_outlives_its_ttl_and_ends_with_the_keeper(

@@ -33,10 +33,9 @@ class Said(EventLog):
 
 
 class Away(MemoryStore):
-    """Out of reach for the next ``tries`` verbs, or ``full``."""
+    """Out of reach for the next ``tries`` verbs."""
 
     tries = 0
-    full = False
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("get", "range", "grant", "keep", "txn") and self.tries:
@@ -108,20 +107,6 @@ def test_patience_ends_with_the_reason_and_what_to_do(away: Away, log: Said) -> 
     ):
         RetryingStore(away, LONG, log, Passing()).get("k")
     assert 990 <= away.tries < 999
-
-
-def test_a_full_store_is_waited_for_until_there_is_room(store: RetryingStore, away: Away, log: Said) -> None:
-    away.full = True
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(store.txn, [], [Put("k", b"v")])
-        while not log.lines:
-            assert not writing.done()
-        assert store.get("k") is None, "reads go on"
-        away.full = False
-        assert writing.result(SOON).succeeded
-    away.full = True
-    with pytest.raises(StoreFull):
-        RetryingStore(away, 0.0, log).txn([], [Put("k", b"v")])
 
 
 def test_a_transaction_without_an_answer_is_not_sent_again(log: Said) -> None:

@@ -104,14 +104,3 @@ def test_which_etcd_is_trusted(settings: dict[str, object], trusted: bool, tmp_p
     (tmp_path / "pem").write_text("")
     given = {name: tmp_path / "pem" if value is True else value for name, value in settings.items()}
     assert replace(SETTINGS, **given).trusted is trusted  # type: ignore[arg-type]
-
-
-def test_a_pipe_is_no_key(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "key")
-    with pytest.raises(RunError, match="no ordinary file"):
-        RunKey.kept(tmp_path / "key")
-
-
-def test_an_empty_environment_has_no_key() -> None:
-    assert RunKey.from_env({}) is None
-    assert RunKey.from_env({"CEREBRO_RUN_KEY": "", "CEREBRO_RUN_KEY_FILE": ""}) is None

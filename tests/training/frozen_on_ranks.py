@@ -45,11 +45,6 @@ def lightning_task() -> Task:
     return LightningTask(section, FOLDER)
 
 
-def dense_lightning_task() -> Task:
-    section = LightningSection(kind="lightning", module="frozen_net:Module", args={"strided": False})
-    return LightningTask(section, FOLDER)
-
-
 def averaging_task() -> Task:
     section = LightningSection(
         kind="lightning",

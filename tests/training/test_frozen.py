@@ -12,7 +12,6 @@ from frozen_on_ranks import (
     EPOCHS,
     ROWS,
     averaging_task,
-    dense_lightning_task,
     dense_torch_task,
     lightning_task,
     torch_task,
@@ -68,11 +67,10 @@ def test_frozen_layers_beside_an_average_of_the_weights_do_not_hop(root: str) ->
     ("task", "strategy"),
     [
         (dense_torch_task, FSDP),
-        (dense_lightning_task, FSDP),
         (dense_torch_task, ZERO),
         (dense_torch_task, PIPELINE),
     ],
-    ids=["torch-fsdp", "lightning-fsdp", "torch-deepspeed", "torch-pipeline"],
+    ids=["fsdp", "deepspeed", "pipeline"],
 )
 def test_strategies_share_a_base(
     ranks: Ranks, task: Callable[[], Task], strategy: Strategy, root: str

@@ -59,11 +59,6 @@ def plateau(lr):
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     return model, optimizer, torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=0.5)
 
-def multi_step(lr):
-    model = net()
-    optimizer = torch.optim.RMSprop(model.parameters(), lr=lr)
-    return model, optimizer, torch.optim.lr_scheduler.MultiStepLR(optimizer, [1, 2])
-
 def warm_up(lr):
     model = net()
     optimizer = torch.optim.NAdam(model.parameters(), lr=lr)
@@ -267,16 +262,13 @@ class Reference:
 
 
 CASES: dict[str, dict[str, Any]] = {
-    "sgd_momentum_dropout": {"model_fn": "users_net:sgd"},
     "adamw_one_cycle_per_step": {"model_fn": "users_net:one_cycle", "step_scheduler": "step"},
     "adamw_step_lr_per_epoch": {"model_fn": "users_net:step_lr"},
-    "multi_step_lr": {"model_fn": "users_net:multi_step"},
     "sequential_lr_per_step": {"model_fn": "users_net:warm_up", "step_scheduler": "step"},
     "plateau": {"model_fn": "users_net:plateau"},
     "as timm's and schedulefree's": {"model_fn": "users_net:halving"},
     "as timm's, per step": {"model_fn": "users_net:halving", "step_scheduler": "step"},
-    "clip": {"model_fn": "users_net:sgd", "clip": 0.05},
-    "numpy_noise": {"model_fn": "users_net:sgd", "input_fn": "users_net:noisy"},
+    "clip, noise of numpy": {"model_fn": "users_net:sgd", "clip": 0.05, "input_fn": "users_net:noisy"},
 }
 
 
@@ -341,14 +333,6 @@ def test_results_give_samples_batches_rows_and_metrics(root: Path) -> None:
     assert results[2].metrics["train_loss"] == pytest.approx(weighted)
     assert results[2].metrics["val_half"] == 0.5
     assert results[2].metrics["val_accuracy"] in {n / 6 for n in range(7)}
-
-
-def test_the_first_unit_starts_as_seed_everything_does(root: Path) -> None:
-    one = task(root, model_fn="users_net:sgd").train(job(None, 0, (), 0, lr=0.0))
-    import users_net
-
-    rng.seed_all(SEED)
-    assert torch.equal(one.state["model"]["0.weight"], users_net.net()[0].weight)
 
 
 def test_hyper_parameters_go_to_the_functions_that_take_them(root: Path) -> None:

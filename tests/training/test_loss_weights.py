@@ -63,21 +63,6 @@ def test_the_loss_of_a_row_counts_by_its_weight() -> None:
     assert loss_of(functional.mse_loss, LossWeights(samples=True), OUTPUT, OUTPUT, y, 0 * w) == 0
 
 
-def test_both_multiply() -> None:
-    w, labels = torch.tensor([1.0, 2.0, 1.0, 3.0]), torch.tensor([0.0, 1.0, 1.0, 0.0])
-    each = w * torch.tensor([0.5, 2.0])[labels.long()]
-    losses = functional.binary_cross_entropy_with_logits(OUTPUT[:, 0], labels, reduction="none")
-    actual = loss_of(
-        functional.binary_cross_entropy_with_logits,
-        LossWeights((0.5, 2.0), True),
-        OUTPUT[:, 0],
-        OUTPUT,
-        labels,
-        w,
-    )
-    assert actual == pytest.approx(((each * losses).sum() / each.sum()).item())
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     (tmp_path / "weighed_net.py").write_text(MODULE)

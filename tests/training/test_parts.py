@@ -171,21 +171,6 @@ def test_functions_may_depend_on_whether_rows_are_for_training() -> None:
     assert plain.of_phase(training=True, epoch=0) == plain
 
 
-def test_stop_is_called_before_each_further_batch_and_beat_for_every_batch() -> None:
-    asked: list[int] = []
-    beats: list[None] = []
-
-    def stop(done: int) -> bool:
-        asked.append(done)
-        return False
-
-    state = in_one_go("a scheduler that watches the validation")[1][1].state
-    last = job(0, 2, hop(state), stop=stop, beat=lambda: beats.append(None))
-    TASKS["a scheduler that watches the validation"]().train(last)
-    assert asked == [1, 2]
-    assert len(beats) == 3 + 3, "three batches of training, three of validation"
-
-
 @pytest.mark.parametrize("train_fn", [train, train_at_all_costs])
 def test_a_pass_of_the_users_is_given_up(train_fn: Any) -> None:
     own = task(model_fn=plateau, train_fn=train_fn)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import gc
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
-from weakref import ReferenceType, ref
 
 import pytest
 import torch
@@ -66,16 +64,6 @@ def test_a_run_on_half_the_disk_that_its_data_need(make_scene: Callable[..., Sce
     assert [v.output.digest for v in visits] == [v.output.digest for v in whole.ledger.visits()]
 
 
-def test_the_last_two_checkpoints_and_the_best_are_kept(scene: Scene) -> None:
-    while scene.config.status is Status.LIVE:
-        scene.attempts.perform(scene.assign())
-    visits = scene.ledger.visits()
-    assert len(visits) == 8
-    assert len(list(scene.checkpoints.iterdir())) <= 3
-    for visit in visits[-2:]:
-        checkpoint.verify(visit.output)
-
-
 @pytest.mark.parametrize("deed", ["raise", "exit", "memory"])
 def test_an_error_of_the_users_code_fails_its_unit_and_nothing_else(scene: Scene, deed: str) -> None:
     """Also ``sys.exit(0)``: it would end the rank, and its agent with it, as if all was well."""
@@ -124,18 +112,6 @@ def test_a_unit_may_take_as_long_as_such_units_take(
     monkeypatch.setattr(faulthandler, "dump_traceback_later", arm)
     scene.attempts.perform(replace(scene.assign(), expected=expected))
     assert {round(each) for each in armed} == {seconds}, "to train, and to save"
-
-
-def test_a_damaged_input_is_repaired_and_the_unit_goes_on(scene: Scene) -> None:
-    scene.attempts.perform(scene.assign())
-    head = scene.config.head
-    assert head is not None
-    for file in Path(head.url).iterdir():
-        file.write_bytes(file.read_bytes()[:-1])
-    scene.attempts.perform(scene.assign())
-    assert scene.config.failures == ()
-    checkpoint.verify(head)
-    assert [visit.input for visit in scene.ledger.visits()] == [None, head]
 
 
 def test_the_history_says_that_a_node_leaves_before_what_it_left_undone(scene: Scene) -> None:
@@ -193,20 +169,6 @@ def test_a_rank_that_does_not_find_the_lead_of_its_gang_fails_the_unit_at_once(s
     assert (failure.node, failure.kind) == ("n", FailureKind.CRASH)
     assert "the name 'no-such-host.invalid' of the host of rank 0 is not known here" in failure.story
     assert scene.ledger.assignment("lead") is None
-
-
-def test_a_refused_commit_leaves_no_checkpoint(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The node's lease ends while it trains."""
-    attempt, commit = scene.assign(), scene.ledger.commit
-
-    def too_late(*args):  # type: ignore[no-untyped-def]
-        scene.register()
-        return commit(*args)
-
-    monkeypatch.setattr(scene.ledger, "commit", too_late)
-    scene.attempts.perform(attempt)
-    assert scene.ledger.visits() == []
-    assert list(scene.checkpoints.iterdir()) == []
 
 
 def test_a_store_out_of_reach_at_the_commit_ends_the_rank_and_keeps_its_work(
@@ -279,54 +241,6 @@ def test_the_state_of_a_queued_unit_is_loaded_ahead_once(
     assert list(state_fetcher._queued) == [8], "no state is held of what is over"
 
 
-def test_replicas_are_fetched_one_at_a_time_each_once() -> None:
-    fetched, partial_unit, go = list[int](), Event(), Event()
-
-    def fetch(partition: int, _beat: Callable[[], None], _room: Room) -> None:
-        fetched.append(partition)
-        if partition == 1:
-            partial_unit.set()
-            go.wait(60)
-
-    state_fetcher = StateFetcher(fetch, not_repaired)
-    state_fetcher.prefetch(Prefetch(0, replicas=(1, 2)))
-    assert partial_unit.wait(60)
-    state_fetcher.prefetch(Prefetch(0, replicas=(1, 2)))
-    go.set()
-    state_fetcher._copied[1].result(60)
-    state_fetcher.prefetch(Prefetch(0, replicas=(1, 2)))
-    state_fetcher._copied[2].result(60)
-    assert state_fetcher.copied(Prefetch(0, replicas=(0, 1, 3))) == (1,)
-    state_fetcher.close()
-    assert [j for j in fetched if j] == [1, 2]
-
-
-def test_the_partition_needed_next_stays_in_the_cache_and_a_replica_may_go() -> None:
-    class Held:
-        pass
-
-    held, rooms = list[ReferenceType[Held]](), list[Room]()
-
-    def fetch(_partition: int, _beat: Callable[[], None], room: Room) -> Held:
-        partition = Held()
-        held.append(ref(partition))
-        rooms.append(room)
-        return partition
-
-    state_fetcher = StateFetcher(fetch, not_repaired)
-    state_fetcher.prefetch(Prefetch(3, replicas=(1,)))
-    state_fetcher.close()
-    by_room = dict(zip(rooms, held, strict=True))
-    gc.collect()
-    assert by_room["next"]() is not None
-    assert by_room["spare"]() is None
-    state_fetcher.begin(3)
-    assert by_room["next"]() is not None
-    state_fetcher.begin(4)
-    gc.collect()
-    assert by_room["next"]() is None
-
-
 def test_a_fetch_ahead_is_broken_off_when_the_rank_ends() -> None:
     partial_unit, broken = Event(), list[Exception]()
 
@@ -344,13 +258,3 @@ def test_a_fetch_ahead_is_broken_off_when_the_rank_ends() -> None:
     assert partial_unit.wait(60)
     state_fetcher.close()
     assert len(broken) == 1
-
-
-def test_a_failed_prefetch_is_fetched_again(state_fetcher: StateFetcher, tmp_path: Path) -> None:
-    ref = saved(tmp_path, 1.0)
-    Path(ref.url).rename(tmp_path / "away")
-    state_fetcher.prefetch(Prefetch(0, ref))
-    assert state_fetcher._ahead is not None
-    assert state_fetcher._ahead[2].exception(10) is not None
-    (tmp_path / "away").rename(ref.url)
-    assert state_fetcher.load(ref)["w"].tolist() == [1.0] * 3

@@ -11,7 +11,6 @@ from scene import Scene
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.store.client.base import Snapshot
-from cerebro_elastic.worker.checkpoint_collector import CheckpointCollector
 
 
 def stray(scene: Scene, name: str) -> Path:
@@ -41,16 +40,6 @@ def test_remains_of_a_killed_attempt_go_with_the_next_commit(scene: Scene) -> No
     assert Path(visit.log).exists()
     scene.perform()
     assert [path.exists() for path in others] == [False, True, False]
-
-
-def test_checkpoints_that_were_superfluous_when_the_rank_was_killed_go_too(scene: Scene) -> None:
-    """The rank died between commit and sweep."""
-    for _ in range(3):
-        scene.perform()
-    forgotten = stray(scene, "00000-00000-1")
-    scene.perform()
-    assert not forgotten.exists()
-    assert len(list(scene.checkpoints.iterdir())) <= 3
 
 
 def test_a_refused_attempt_takes_its_checkpoint_and_log_with_it(
@@ -90,37 +79,6 @@ def test_a_rank_does_not_read_its_own_visits(
         units += 1
     assert units == 16
     assert sum(visits) == 1
-
-
-def test_visits_of_other_ranks_are_read_once(
-    make_scene: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A rank that makes every other visit reads those that are new to it, and at most an epoch of others."""
-    scene = make_scene(epochs=8)
-    own = scene.attempts.context.collector
-    other = CheckpointCollector(
-        own._record, own._storage, own._plan, scene.attempts.context.unit_runner.recipe, own._log
-    )
-    read, visits = scene.store.range, list[int]()
-
-    def counting(prefix: str) -> Snapshot:
-        snapshot = read(prefix)
-        if "/visits/" in prefix:
-            visits.append(len(snapshot.items))
-        return snapshot
-
-    units = 0
-    while scene.config.status is Status.LIVE:
-        scene.perform()
-        units += 1
-        if units % 2:
-            *_, last = scene.ledger.visits()
-            with monkeypatch.context() as patch:
-                patch.setattr(scene.store, "range", counting)
-                other.committed(last)
-            checkpoint.verify(last.output)
-    assert units == 16
-    assert sum(visits) <= 2 * units
 
 
 def test_a_store_that_was_set_back_costs_no_checkpoint(make_scene: Callable[..., Scene]) -> None:

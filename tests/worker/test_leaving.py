@@ -51,16 +51,6 @@ def test_whether_a_unit_fits_into_the_remaining_time(
     assert fits(rest, save, left) is does
 
 
-def test_nothing_stops_a_node_that_is_not_leaving() -> None:
-    clock = HandClock()
-    leaving = Leaving(clock)
-    stop = leaving.stop(total=10, skip=0, save=lambda: 1.0)
-    clock.sleep(1e6)
-    assert not stop(1)
-    assert not leaving.asked
-    assert leaving.left == math.inf
-
-
 @pytest.mark.parametrize(
     ("grace", "stops_after"),
     [
@@ -85,30 +75,6 @@ def test_a_unit_that_fits_is_finished_and_another_stops_at_once(
             assert done == stops_after
             return
     assert stops_after is None
-
-
-def test_a_unit_that_becomes_slower_stops_in_time_for_its_save() -> None:
-    clock = HandClock()
-    leaving = Leaving(clock)
-    stop = leaving.stop(total=10, skip=0, save=lambda: 1.0)
-    leaving.ask(16.0)
-    for done in range(1, 10):
-        clock.sleep(1.0 if done < 3 else 4.0)
-        if stop(done):
-            break
-    assert leaving.left > 1.0, "the save still fits"
-
-
-def test_the_earliest_deadline_counts() -> None:
-    clock = HandClock()
-    leaving = Leaving(clock)
-    leaving.ask(10.0)
-    clock.sleep(4.0)
-    leaving.ask(10.0)
-    assert leaving.left == 6.0
-    leaving.ask(1.0)
-    assert leaving.left == 1.0
-    assert leaving.wait() == 10.0
 
 
 def test_signals_may_come_in_a_row_and_within_each_other() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
-from scene import Scene
 
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
@@ -121,29 +120,6 @@ def test_a_units_resources_are_those_of_its_rank_and_its_gpu(monkeypatch: pytest
     meter.begin()
     clock.sleep(1.0)
     assert resources_text(replace(meter.end(), cpu=1.5, memory_bytes=10**9)) == "cpu 150%, 1 GB; gpu 7 GB"
-
-
-def test_a_save_behind_the_next_unit_is_no_work() -> None:
-    clock = HandClock()
-    metrics = NodeMetrics(clock)
-    metrics.began(FIRST)
-    clock.sleep(1.0)
-    metrics.trained(FIRST)
-    clock.sleep(1.0)
-    metrics.began(SECOND)
-    clock.sleep(1.0)
-    metrics.ended(FIRST, Outcome.COMMITTED, VISIT)
-    clock.sleep(1.0)
-    assert metrics.attempts[Outcome.COMMITTED] == 1
-    assert metrics.idle_ratio == pytest.approx(0.25)
-
-
-def test_a_rank_counts_its_attempts(scene: Scene) -> None:
-    metrics = scene.attempts.context.metrics
-    scene.perform()
-    (visit,) = scene.ledger.visits()
-    assert metrics.attempts == {Outcome.COMMITTED: 1}
-    assert (metrics.seconds, metrics.hop_seconds) == (visit.seconds, visit.hop_seconds)
 
 
 def test_nodes_of_one_host_take_the_next_port(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 from scene import Scene
 
-from cerebro_elastic.core.model.attempts import FailureKind, ProfileResult
+from cerebro_elastic.core.model.attempts import ProfileResult
 from cerebro_elastic.core.model.codec import decode
 from cerebro_elastic.core.model.units import Phase, Strategy
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.worker.resources import Meter, free_bytes, limit_of
+from cerebro_elastic.worker.resources import free_bytes, limit_of
 
 Make = Callable[..., Scene]
 CPU = "cpu"
@@ -61,13 +60,6 @@ def test_an_infeasible_strategy_is_reported(
     assert scene.config.failures == ()
 
 
-def test_a_users_exception_in_a_profile_is_a_failure(make_scene: Make) -> None:
-    scene = make_scene(deed="raise")
-    assert profile(scene) is None
-    (failure,) = scene.config.failures
-    assert (failure.kind, failure.unit.phase) == (FailureKind.EXCEPTION, Phase.PROFILE)
-
-
 def test_a_model_that_cannot_fit_is_refused_before_it_is_trained(make_scene: Make) -> None:
     """Six parameters of four bytes, and as many gradients."""
     result = profile(make_scene(deed="raise", memory=47))
@@ -91,11 +83,3 @@ def test_the_memory_limit_in_the_forms_that_people_write() -> None:
         limit_of({"CEREBRO_MEMORY": "much"})
     assert free_bytes(CPU, 5) == 5
     assert free_bytes(CPU, None) > 0
-
-
-def test_the_meter_sees_what_was_taken_and_given_back() -> None:
-    size = 200 << 20
-    meter = Meter(CPU)
-    torch.ones(size, dtype=torch.uint8)
-    assert meter.peak_bytes() > 0.9 * size
-    assert Meter(CPU).peak_bytes() < 0.5 * size

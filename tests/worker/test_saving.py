@@ -22,7 +22,6 @@ from cerebro_elastic.core.model.events import (
 )
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.hop import checkpoint
-from cerebro_elastic.worker.saving import BackgroundWriter
 from support.waiting import SOON, wait_for
 
 Make = Callable[..., Scene]
@@ -71,12 +70,6 @@ def in_thread(work: Callable[[], None]) -> Iterator[None]:
     yield
     thread.join(SOON)
     assert not thread.is_alive()
-
-
-def test_a_quick_save_reports_nothing_but_the_commit(scene: Scene) -> None:
-    scene.perform()
-    assert scene.ledger.attempt_events() == [(UnitAssigned, "c"), (UnitCommitted, "c")]
-    assert scene.ledger.visits()[0].save_seconds == 0.0
 
 
 def test_the_next_unit_is_trained_meanwhile_and_follows(slow: Scene, gate: Gate) -> None:
@@ -188,27 +181,3 @@ def test_a_leaving_node_saves_first(slow: Scene, gate: Gate) -> None:
     slow.attempts.context.__exit__()
     assert slow.ledger.attempt_events()[-1] == (UnitCommitted, "c")
     assert not any(isinstance(event, NodeDraining) for event in slow.ledger.history())
-
-
-def test_a_registration_lost_meanwhile_is_noticed_at_the_commit(slow: Scene, gate: Gate) -> None:
-    slow.perform()
-    slow.register()
-    gate.opened.set()
-    slow.attempts.context.__exit__()
-    assert slow.ledger.visits() == []
-    assert not [path for path in GatedFileSystem.store if "/c/" in path], "nothing is left"
-
-
-def test_an_error_in_the_writer_is_reported() -> None:
-    met: list[BaseException] = []
-
-    def odd() -> None:
-        raise OSError("odd")
-
-    writer = BackgroundWriter(met.append)
-    writer.go_on(odd, 0)
-    with pytest.raises(OSError, match="odd"):
-        writer.wait(lambda: None)
-    assert str(met[0]) == "odd"
-    writer.wait(lambda: None)
-    writer.close()

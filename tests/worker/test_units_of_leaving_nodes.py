@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from scene import Scene
 
-from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import UnitWithdrawn
 from cerebro_elastic.core.model.units import PartialUnit
 
@@ -48,23 +47,6 @@ def test_a_unit_in_parts_is_the_unit_in_one_go(split: Scene, make_scene: Make) -
     assert [v.output.digest for v in quiet.ledger.visits()] == [v.output.digest for v in visits[-2:]]
     assert quiet.ledger.visits()[-1].metrics == visits[-1].metrics
     assert quiet.config.metrics == split.config.metrics
-
-
-def test_a_leaving_node_with_time_enough_ends_its_unit(split: Scene) -> None:
-    split.leaving.ask(600.0)
-    split.perform()
-    (visit,) = split.ledger.visits()
-    assert visit.whole
-    assert split.config.partial_unit is None
-
-
-def test_parts_are_swept_like_other_checkpoints(split: Scene) -> None:
-    while split.config.status is Status.LIVE:
-        with split.rank():
-            if split.config.parts < 2:
-                split.leaving.ask(0.0)
-            split.perform()
-        assert len(list(split.checkpoints.iterdir())) <= 3
 
 
 def test_a_unit_that_cannot_be_split_is_given_up_at_once(scene: Scene) -> None:

@@ -21,8 +21,6 @@ import pytest
 from PIL import Image
 
 from cerebro_elastic.data.manifest import Manifest, Split
-from cerebro_elastic.data.preparing.growing import GrowingColumn
-from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.data.reading.batches import batches
 from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
@@ -103,14 +101,6 @@ def test_folders_of_pictures_are_classes(anywhere: str, out: str, tmp_path: Path
     assert prepare(f"{anywhere}/train", out, partitions=2, seed=0, valid=f"{anywhere}/val") == manifest
 
 
-@pytest.mark.parametrize("kind", [".jfif", ".jpe", ".avif", ".pgm", ".tga"])
-def test_pictures_of_less_usual_kinds_are_rows(tmp_path: Path, out: str, kind: str) -> None:
-    for name in ("ant", "bee"):
-        (tmp_path / "in" / name).mkdir(parents=True)
-        Image.new("L", (4, 4)).save(tmp_path / "in" / name / f"0{kind.upper()}")
-    assert prepare(str(tmp_path / "in"), out, partitions=1, seed=0).train[0].rows == 2
-
-
 @pytest.mark.parametrize("kind", [".heic", ".svg", ".mp4", ".jpg_"])
 def test_files_that_may_be_pictures_are_not_left_out_without_a_word(
     tmp_path: Path, out: str, kind: str
@@ -166,19 +156,6 @@ def test_as_many_broken_pictures_as_allowed_are_left_out_and_reported(tmp_path: 
         prepare(lambda: {"y": [1, 2]}, out + "2", partitions=1, seed=0, max_bad_rows=1)
 
 
-def test_validation_classes_get_the_codes_of_training(tmp_path: Path, out: str) -> None:
-    image_folder(str(tmp_path / "in"))
-    (tmp_path / "valid" / "bee").mkdir(parents=True)
-    (tmp_path / "valid/bee/x.png").write_bytes(picture(3, "png"))
-    manifest = prepare(str(tmp_path / "in"), out, partitions=1, seed=0, valid=str(tmp_path / "valid"))
-    assert [row["label"] for row in rows_of(out, manifest, tmp_path, "valid")] == [1]
-    (tmp_path / "valid" / "bee").rename(tmp_path / "valid" / "wasp")
-    with pytest.raises(
-        DataError, match=r"'label' of the validation data has 'wasp' .* choices: ant, bee, été"
-    ):
-        prepare(str(tmp_path / "in"), out + "2", partitions=1, seed=0, valid=str(tmp_path / "valid"))
-
-
 def samples(rows: range) -> dict[str, bytes]:
     return {
         name: content
@@ -207,16 +184,6 @@ def test_tar_shards_have_a_column_for_each_extension(tmp_path: Path, out: str) -
         assert row["cls"] == number % 3
         assert row["json.boxes"] == [[number] * 4] * (number % 3)
     assert prepare(str(tmp_path / "*.tar"), out, partitions=2, seed=0) == manifest
-
-
-def test_lists_may_be_empty_in_all_samples_of_an_archive(tmp_path: Path, out: str) -> None:
-    for number, boxes in enumerate(([], [[1, 2, 3, 4]], [])):
-        shard(tmp_path / f"{number}.tar", {"a.json": json.dumps({"boxes": boxes}).encode()})
-    manifest = prepare(str(tmp_path / "*.tar"), out, partitions=1, seed=0)
-    assert [(c.name, c.dtype, c.shape, c.kind) for c in manifest.columns] == [
-        ("json.boxes", "<i8", (4,), "ragged")
-    ]
-    assert sorted(row["json.boxes"] for row in rows_of(out, manifest, tmp_path)) == [[], [], [[1, 2, 3, 4]]]
 
 
 def test_names_of_classes_in_tar_shards_become_codes(tmp_path: Path, out: str) -> None:
@@ -299,20 +266,6 @@ def test_an_archive_that_would_lose_rows_is_refused(
         prepare(tmp_path / "a.tar", out, partitions=1, seed=0)
 
 
-def test_json_lines_are_rows(tmp_path: Path, out: str) -> None:
-    lines = [{"tokens": list(range(row)), "label": "ab"[row % 2], "meta": {"w": row / 2}} for row in range(5)]
-    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n\n")
-    keys = {"encode": ["label"]}
-    manifest = prepare(tmp_path / "in.jsonl", out, partitions=1, seed=0, **keys)
-    assert sorted(rows_of(out, manifest, tmp_path), key=lambda row: row["meta.w"]) == [
-        {"tokens": line["tokens"], "label": "ab".index(str(line["label"])), "meta.w": row / 2}
-        for row, line in enumerate(lines)
-    ]
-    (tmp_path / "in.jsonl").write_text('{"x": 1}\n{"x": ')
-    with pytest.raises(DataError, match=r"2 lines of .*in.jsonl from line 1 cannot be read .*JSON"):
-        prepare(tmp_path / "in.jsonl", out, partitions=1, seed=0)
-
-
 def saved_by_datasets(folder: Path, names: list[str]) -> None:
     """As ``save_to_disk`` writes a dataset with pictures and classes."""
     features = {"image": {"_type": "Image"}, "label": {"names": names, "_type": "ClassLabel"}}
@@ -346,17 +299,6 @@ def test_a_dataset_of_hugging_face_keeps_its_classes(tmp_path: Path, out: str) -
     assert [row["label"] for row in rows_of(out, manifest, tmp_path, "valid")] == [1, 0], "by their names"
 
 
-def test_arrow_files_are_tables(tmp_path: Path, out: str) -> None:
-    table = pa.table({"x": [[1], [2, 3]], "y": [0, 1]})
-    pa.feather.write_feather(table, str(tmp_path / "in.feather"), compression="lz4")
-    pa.parquet.write_table(table, tmp_path / "in.parquet")
-    manifest = prepare(tmp_path / "in.feather", out, partitions=1, seed=0)
-    assert prepare(tmp_path / "in.parquet", out, partitions=1, seed=0) == manifest
-    (tmp_path / "in.feather").write_bytes((tmp_path / "in.feather").read_bytes()[:40])
-    with pytest.raises(DataError, match=r"in.feather"):
-        prepare(tmp_path / "in.feather", out, partitions=1, seed=0)
-
-
 def test_the_types_of_a_long_csv_are_those_of_all_its_rows(tmp_path: Path, out: str) -> None:
     long = "x" * 2000
     with open(tmp_path / "in.csv", "w") as file:
@@ -369,24 +311,6 @@ def test_the_types_of_a_long_csv_are_those_of_all_its_rows(tmp_path: Path, out: 
     assert [(c.name, c.dtype) for c in manifest.columns] == [("a", "<f8"), ("b", "<i8"), ("c", "<i8")]
     last = next(row for row in rows_of(out, manifest, tmp_path) if row["a"] == 0.5)
     assert last == {"a": 0.5, "b": 7, "c": -1}
-
-
-def test_a_column_grows_in_files_as_in_memory() -> None:
-    parts = [np.arange(3), np.array([0.5, np.nan]), np.arange(2, dtype="i4")]
-    flags = [np.array([True, False]), np.array([None, True], object)]
-    lists = [Ragged(np.arange(3), np.array([0, 1, 3])), Ragged(np.arange(2), np.array([0, 0, 2]))]
-    for given in (parts, flags, lists):
-        grown = []
-        for in_memory in (0, 1 << 20):
-            column = GrowingColumn("x", in_memory)
-            for part in given:
-                column.append(part)
-            whole = column.whole()
-            grown.append((whole.lengths.tolist(), whole.values) if isinstance(whole, Ragged) else ([], whole))
-        (lengths, on_disk), (others, in_ram) = grown
-        assert lengths == others
-        assert on_disk.dtype == in_ram.dtype
-        assert str(on_disk.tolist()) == str(in_ram.tolist())
 
 
 @pytest.mark.parametrize(

@@ -112,16 +112,6 @@ def test_every_source_gives_the_same_dataset(write_source: Callable[[Path], Any]
     assert [(c.name, c.dtype, c.shape) for c in manifest.columns] == [("x", "<f4", (3,)), ("y", "<i8", ())]
 
 
-def test_csv_gives_a_column_per_field(tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("a,b,y\n1,0.5,0\n2,,1\n3,2.5,0\n")
-    url = str(tmp_path / "out")
-    manifest = prepare(tmp_path / "in.csv", url, partitions=1, seed=0, labels=("y",))
-    (part,) = rows_of(url, manifest)
-    order = np.argsort(part["a"])
-    np.testing.assert_array_equal(part["b"][order], [0.5, np.nan, 2.5])
-    assert {name: column.dtype.str for name, column in part.items()} == {"a": "<i8", "b": "<f8", "y": "<i8"}
-
-
 def test_partitions_hold_every_row_once_shuffled_with_sizes_that_differ_by_one(tmp_path: Path) -> None:
     url = str(tmp_path / "out")
     manifest = prepare(columns, url, partitions=4, seed=3)
@@ -306,19 +296,6 @@ def test_tables_as_spreadsheets_write_them(name: str, text: str, tmp_path: Path)
     assert [(c.name, c.dtype) for c in manifest.columns] == [("a", "<i8"), ("b", "<f8"), ("y", "<i8")]
 
 
-def test_a_column_of_several_files_may_have_whole_numbers_in_one_and_floats_in_another(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "1.csv").write_text("a,y\n1,0\n")
-    (tmp_path / "in" / "2.csv").write_text("a,y\n0.5,1\n")
-    manifest = prepare(tmp_path / "in", str(tmp_path / "out"), partitions=1, seed=0)
-    assert [(c.name, c.dtype) for c in manifest.columns] == [("a", "<f8"), ("y", "<i8")]
-    (tmp_path / "in" / "3.csv").write_text("y\n1\n")
-    with pytest.raises(DataError, match=r"column 'a' .* holds NaN in 1 of 3 rows \(2; "):
-        prepare(tmp_path / "in", str(tmp_path / "other"), partitions=1, seed=0)
-
-
 def test_decimals_and_categories_of_parquet_are_read(tmp_path: Path) -> None:
     table = pa.table(
         {
@@ -351,13 +328,6 @@ def test_a_folder_of_unknown_files_says_what_it_has(tmp_path: Path) -> None:
         prepare(tmp_path / "empty", str(tmp_path / "out"), partitions=1, seed=0)
 
 
-def test_validation_data_that_cannot_be_read_are_named_by_their_key(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"`valid` is neither a share of the rows, such as 20%, nor data: .*gone"
-    ):
-        prepare(columns, str(tmp_path / "out"), partitions=1, seed=0, valid="gone.npz")
-
-
 def test_lists_of_unequal_length_and_binary_values_of_tables_are_columns(tmp_path: Path) -> None:
     table = pa.table(
         {"x": [[1, 2], [], [3]], "b": [b"a\0", b"", b"ccc"], "t": ["\u00e9", "", "no"], "y": [0, 1, 2]}
@@ -376,20 +346,6 @@ def test_lists_of_unequal_length_and_binary_values_of_tables_are_columns(tmp_pat
     assert batch["x"].tolist() == [[1, 2], [0, 0], [3, 0]]
     assert batch["b"] == [b"a\0", b"", b"ccc"]
     assert [value.decode() for value in batch["t"]] == ["\u00e9", "", "no"]
-
-
-@pytest.mark.parametrize(
-    ("column", "message"),
-    [
-        ([[1], None], r"'x' has no value in row 1"),
-        ([[[1], [1, 2]], []], r"'x' has lists of lists"),
-        ([["a"], []], r"'x' of the training data has lists of text, .*: make them lists of numbers"),
-    ],
-)
-def test_tables_whose_lists_cannot_be_used(column: Any, message: str, tmp_path: Path) -> None:
-    pa.parquet.write_table(pa.table({"x": column}), tmp_path / "in.parquet")
-    with pytest.raises(DataError, match=message):
-        prepare(tmp_path / "in.parquet", str(tmp_path / "out"), partitions=1, seed=0)
 
 
 class FullFileSystem(MemoryFileSystem):

@@ -185,27 +185,6 @@ def test_the_same_bytes_for_any_number_of_workers_and_machines(root: Path) -> No
     assert make(root, url="other", seed=2).digest != alone
 
 
-def test_machines_do_their_own_share_first() -> None:
-    names = [f"j{i}" for i in range(7)]
-    jobs = [module.Job(name, module.make_chunk, tuple) for name in names]
-    orders = [[job.name for job in MachineShare(i, 3).order(jobs)] for i in range(3)]
-    assert orders[1] == ["j1", "j4", "j6", "j5", "j3", "j2", "j0"]
-    assert all(sorted(order) == names for order in orders)
-    assert sorted(order[at] for order in orders for at in range(2)) == names[:6]
-
-
-def test_a_prepared_dataset_is_reused_and_another_refused(root: Path) -> None:
-    first = make(root)
-    before = len(calls(root))
-    assert make(root) == first
-    assert len(calls(root)) == before
-    with pytest.raises(DataError, match="holds another dataset, or one that was made of another"):
-        make(root, seed=2)
-    (root / "functions.py").write_text(FUNCTIONS + "\n# another\n")
-    with pytest.raises(DataError, match="another source, function or seed"):
-        make(root)
-
-
 def test_after_a_kill_only_the_rest_is_made(root: Path) -> None:
     """Chunks are 8 rows; the worker stops after 30, and then everybody is killed."""
     (root / "stuck").touch()
@@ -247,13 +226,6 @@ def test_bad_rows_are_left_out_counted_and_sampled(root: Path) -> None:
     assert f"{root}/functions.py:" in whys[3]
     assert whys[7] == "ValueError: 'y' is NaN or infinite (at " + whys[7].partition("(at ")[2]
     assert "passw0rd" not in json.dumps(report)
-
-
-def test_more_bad_rows_than_allowed(root: Path) -> None:
-    with pytest.raises(DataError, match=r"(?s)3 of \d+ rows are bad, 2 of all 60 may be:\n  row .*--bad"):
-        make(root, "picky", max_bad_rows=2)
-    assert not (root / "out" / "manifest.json").exists()
-    make(root, "picky", max_bad_rows=3)  # it goes on from there
 
 
 def test_rows_that_were_out_of_reach_are_tried_again(root: Path) -> None:

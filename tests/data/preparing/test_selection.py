@@ -78,23 +78,6 @@ def test_a_label_of_numbers_with_an_odd_text_is_no_class(
     assert manifest.vocabulary == {"y": sorted(set(labels))}
 
 
-@pytest.mark.parametrize(
-    "labels", [["18-25", "26-35"], ["a", "b", "3"], ["2024-01-01", "2024-01-02"], ["v1", "v2"]]
-)
-def test_labels_with_digits_may_be_words(tmp_path: Path, labels: list[str]) -> None:
-    _, manifest = prepared(lambda: {"x": np.arange(len(labels)), "y": labels}, tmp_path, label="y")
-    assert manifest.vocabulary == {"y": sorted(labels)}
-
-
-def test_two_forms_of_a_word_have_one_code(tmp_path: Path) -> None:
-    one, other = "Z\u00fcrich", "Zu\u0308rich"
-    assert one != other
-    source = {"x": np.arange(3), "y": [one, "Bern", other]}
-    columns, manifest = prepared(lambda: {"train": source, "valid": source}, tmp_path, label="y")
-    assert manifest.vocabulary == {"y": ["Bern", one]}
-    assert sorted(columns["y"].tolist()) == [0, 1, 1]
-
-
 @pytest.mark.parametrize("other", ["cat ", "c\u200bat", "\uff43at", "cat\u00a0"])
 def test_words_that_look_alike_are_refused(tmp_path: Path, other: str) -> None:
     source = {"x": np.arange(3), "y": ["cat", "dog", other]}
@@ -108,15 +91,6 @@ def test_with_a_label_alone_all_other_columns_are_features(iris: Path) -> None:
         iris, iris.parent, columns=["length", "leaves", "species"], label="leaves", encode=["species"]
     )
     assert manifest.features == ("length", "species")
-
-
-def test_columns_are_kept_in_the_order_that_is_given(iris: Path) -> None:
-    columns, manifest = prepared(iris, iris.parent, columns=["leaves", "length"])
-    assert [(name, column.dtype.str) for name, column in columns.items()] == [
-        ("leaves", "<i8"),
-        ("length", "<f8"),
-    ]
-    assert (manifest.vocabulary, manifest.features) == ({}, ())
 
 
 def test_vectors_join_the_matrix(tmp_path: Path) -> None:
@@ -170,13 +144,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 def test_an_impossible_selection_is_refused(selection: dict[str, Any], message: str, iris: Path) -> None:
     with pytest.raises(DataError, match=message):
         prepared(iris, iris.parent, **selection)
-
-
-def test_an_index_of_pandas_is_no_feature_by_default(tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text(",a,y\n0,0.5,1\n1,0.25,0\n")
-    with pytest.raises(DataError, match="column '' seems to be an index that pandas has written"):
-        prepared(tmp_path / "in.csv", tmp_path, label="y")
-    assert prepared(tmp_path / "in.csv", tmp_path, label="y", features=["a"])[1].features == ("a",)
 
 
 def test_values_beyond_float32_are_named(tmp_path: Path) -> None:

@@ -110,38 +110,6 @@ def test_no_single_group_moved_and_no_pair_exchanged_would_come_nearer(
     assert all(abs(sum(inside) + by - wanted) >= far for by in left)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "held_out"), [([50, 30, 20], 20), ([60, 40], 40), ([99, 1], 1), ([1] * 100, 20)]
-)
-def test_shares_are_met_as_well_as_groups_allow(sizes: list[int], held_out: int, tmp_path: Path) -> None:
-    who = np.repeat(np.arange(len(sizes)), sizes)
-    rows = split(tmp_path / "out", {"split_by": "g"}, {"row": np.arange(100), "g": who}, partitions=1)
-    assert len(rows["valid"]) == held_out
-
-
-def test_the_column_of_groups_is_no_feature_unless_it_is_named(tmp_path: Path) -> None:
-    number = {**COLUMNS, "who": DRAW.integers(0, 50, ROWS)}
-    for columns, names in ((None, ("row",)), (["row", "who", "y"], ("row", "who"))):
-        manifest = prepare(
-            lambda: number,
-            str(tmp_path / str(columns)),
-            partitions=1,
-            seed=0,
-            columns=columns,
-            label="y",
-            split_by="who",
-        )
-        assert manifest.features == names
-
-
-def test_weights_of_rows_become_the_last_column(tmp_path: Path) -> None:
-    columns = {"w": np.arange(ROWS), **COLUMNS}
-    keys = {"features": ["row"], "label": "y", "sample_weight": "w"}
-    manifest = prepare(lambda: columns, str(tmp_path / "out"), partitions=1, seed=0, **keys)
-    assert [(c.name, c.dtype) for c in manifest.columns] == [("features", "<f4"), ("y", "<i8"), ("w", "<f4")]
-    assert (manifest.features, manifest.sample_weight) == (("row",), "w")
-
-
 FEW = {"row": np.arange(4), "y": np.array([0, 0, 0, 1]), "g": np.array(["a", "a", "b", "b"])}
 OWN = {"row": np.arange(2), "y": np.array([1, 7]), "g": np.array(["z", "b"])}
 BAD: dict[str, tuple[dict[str, str], Any, str]] = {
@@ -175,13 +143,6 @@ def test_an_impossible_split_is_refused(
     with pytest.raises(DataError, match=message):
         split(tmp_path / "out", rules, columns, valid=0.5, partitions=1)
     assert not (tmp_path / "out").exists()
-
-
-def test_validation_data_of_their_own_keep_their_order(tmp_path: Path) -> None:
-    own = {"row": np.array([-1, -2]), "y": np.array([0, 2]), "who": np.array(["q", "q"])}
-    rows = split(tmp_path / "out", {"stratify": "y", "split_by": "who"}, {"train": COLUMNS, "valid": own})
-    assert list(rows["valid"]) == [-1, -2]
-    assert len(rows["train"]) == ROWS
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import pickle
@@ -10,7 +9,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +21,6 @@ from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.data.reading import cached_column as column_module
 from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.errors import DamagedData, DataError, StorageError
-from cerebro_elastic.system import cache_space
 from cerebro_elastic.system.files import place as place_module
 from support.prepared import prepare
 from support.proxy import Bad, BadProxy
@@ -78,18 +75,6 @@ def test_the_second_fetch_needs_a_dataset_elsewhere_no_more(dataset: Any, tmp_pa
             cache.fetch(url, manifest, "train", index)
 
 
-def test_cached_lists_the_train_partitions_that_are_here(dataset: Any, tmp_path: Path) -> None:
-    url, manifest = dataset
-    cache = PartitionCache(tmp_path / "cache")
-    assert cache.cached(manifest) == ()
-    cache.fetch(url, manifest, "valid", 0)
-    cache.fetch(url, manifest, "train", 2)
-    cache.fetch(url, manifest, "train", 0)
-    assert cache.cached(manifest) == (0, 2)
-    assert PartitionCache(tmp_path / "cache").cached(manifest) == (0, 2)
-    assert PartitionCache(tmp_path / "other").cached(manifest) == ()
-
-
 def test_a_local_dataset_takes_no_space_twice(tmp_path: Path) -> None:
     manifest = prepare(columns, str(tmp_path / "data"), partitions=1, seed=0)
     PartitionCache(tmp_path / "cache").fetch(str(tmp_path / "data"), manifest, "train", 0)
@@ -111,28 +96,6 @@ def test_a_file_is_cloned_where_the_file_system_can(tmp_path: Path, monkeypatch:
     damage(url, "train/00000/y.npy")
     assert not any(path.is_symlink() for path in files(tmp_path / "cache"))
     assert sorted(part.columns["y"]) == list(range(20))
-
-
-def test_a_dataset_on_another_file_system_is_copied(tmp_path: Path) -> None:
-    elsewhere = Path("/dev/shm")
-    if not elsewhere.is_dir() or elsewhere.stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("there is no other file system here")
-    with tempfile.TemporaryDirectory(dir=elsewhere) as folder:
-        url = f"file://{folder}/data"
-        manifest = prepare(columns, url, partitions=1, seed=0)
-        (Path(folder) / "other-name").symlink_to(Path(folder) / "data")
-        PartitionCache(tmp_path).fetch(f"file://{folder}/other-name", manifest, "train", 0)
-    part = PartitionCache(tmp_path).fetch(url, manifest, "train", 0)
-    assert sorted(part.columns["y"]) == list(range(20))
-
-
-def test_a_dataset_that_may_only_be_read_is_read_in_place_through_links(tmp_path: Path) -> None:
-    manifest = prepare(columns, str(tmp_path / "data"), partitions=1, seed=0)
-    (tmp_path / "link").symlink_to(tmp_path / "data")
-    for folder in (tmp_path / "data").rglob("*"):
-        folder.chmod(0o555 if folder.is_dir() else 0o444)
-    PartitionCache(tmp_path / "cache").fetch(str(tmp_path / "link"), manifest, "train", 0)
-    assert all(path.readlink().is_relative_to(tmp_path / "data") for path in files(tmp_path / "cache"))
 
 
 def test_a_damaged_file_is_refused_and_never_enters_the_cache(dataset: Any, tmp_path: Path) -> None:
@@ -214,31 +177,6 @@ def test_a_long_fetch_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.Mo
         path.unlink()
     PartitionCache(root).fetch(url, manifest, "train", 0, lambda: beats.append("checked"))
     assert beats.count("checked") == len(manifest.columns)
-
-
-def test_a_process_that_waits_for_anothers_fetch_beats_as_long_as_that_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url, root = str(tmp_path / "data"), tmp_path / "cache"
-    manifest = prepare(columns, url, partitions=1, seed=0)
-    folder = root / manifest.digest / "train-00000"
-    folder.mkdir(parents=True)
-    looks, beats = list[int](), list[int]()
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-
-        def look(_seconds: float) -> None:
-            looks.append(len(looks))
-            if len(looks) == 3:
-                (folder / "a.tmp").write_bytes(b"more")
-            if len(looks) == 6:
-                assert len(beats) == 2, "once at first, and once for what was brought"
-                fcntl.flock(lock, fcntl.LOCK_UN)
-
-        monkeypatch.setattr(cache_space, "time", SimpleNamespace(sleep=look))
-        PartitionCache(root).fetch(url, manifest, "train", 0, lambda: beats.append(len(looks)))
-    assert len(looks) == 6
-    assert beats[:2] == [0, 3]
 
 
 @pytest.fixture
@@ -328,13 +266,12 @@ def test_all_damage_of_a_partition_is_mended_by_one_fetch(tmp_path: Path) -> Non
     assert [path.read_bytes() for path in files(tmp_path)] == whole
 
 
-@pytest.mark.parametrize("make", [columns, ragged_columns])
 @pytest.mark.parametrize("how", ["by name", "by content", "a column only"])
 def test_partitions_exchanged_in_the_cache_with_their_sums_are_fetched_again(
-    tmp_path: Path, make: Any, how: str
+    tmp_path: Path, how: str
 ) -> None:
     url = f"memory://{tmp_path.name}"
-    cache, manifest = PartitionCache(tmp_path), prepare(make, url, partitions=2, seed=0)
+    cache, manifest = PartitionCache(tmp_path), prepare(ragged_columns, url, partitions=2, seed=0)
     rows = [np.array(cache.fetch(url, manifest, "train", index).columns["y"]) for index in (0, 1)]
     first, second = (tmp_path / manifest.digest / f"train-{index:05d}" for index in (0, 1))
     if how == "by name":

@@ -144,17 +144,6 @@ def test_a_cache_that_is_only_read_is_read(
     assert np.array_equal(again.columns["y"], first.columns["y"])
 
 
-def test_nothing_is_dropped_in_vain(tmp_path: Path, manifest: Manifest) -> None:
-    cache = of_partitions(tmp_path, manifest, 2)
-    used = fetched(cache, manifest, 0)
-    fetched(cache, manifest, 1)
-    tight = of_partitions(tmp_path, manifest, 1.5)
-    with pytest.raises(NoRoom):
-        fetched(tight, manifest, 2, room="next")
-    assert cache.cached(manifest) == (0, 1)
-    assert used.rows
-
-
 USES = """
 import sys
 from pathlib import Path

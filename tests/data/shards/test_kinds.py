@@ -290,25 +290,6 @@ def test_a_zarr_store_is_cut_between_chunks(
         rows_in(dataset, manifest, PartitionCache(tmp_path / "other", make=make_columns))
 
 
-def test_lists_may_be_empty_in_all_rows_of_a_shard(tmp_path: Path) -> None:
-    for at, lengths in enumerate(([2, 1], [0])):
-        rows = [{**row(length), "tokens": np.arange(length)} for length in lengths]
-        write(locate(str(tmp_path / f"{at}.tar")), [as_tar(rows)])
-    url, manifest = opened(f"{tmp_path}/*.tar", str(tmp_path / "data"), partitions=1)
-    found = rows_in(url, manifest, PartitionCache(tmp_path / "cache", make=make_columns))
-    assert sorted(values["tokens"].tolist() for values in found) == [[], [0], [0, 1]]
-
-
-def words(_numbers: Any) -> list[dict[str, Any]]:
-    return [{**row(number), "y": "cat"} for number in range(3)]
-
-
-def test_class_names_in_tars_are_refused_as_words_are(tmp_path: Path) -> None:
-    write(locate(str(tmp_path / "0.tar")), [as_tar(words(0))])
-    with pytest.raises(DataError, match=r"column 'cls' of the shard .*0.tar is text"):
-        opened(f"{tmp_path}/*.tar", str(tmp_path / "data"), partitions=1)
-
-
 @pytest.mark.parametrize(
     ("kind", "change", "message"),
     [

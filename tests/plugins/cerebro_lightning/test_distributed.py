@@ -37,12 +37,17 @@ STOP = {"class": "EarlyStopping", "args": {"monitor": "val_loss", "patience": 0,
 UNEVEN = {"batch_size": 3}
 """Two rows on one rank and one on the other, and a last batch with a single row, which leaves a rank none."""
 MATRIX: Mapping[str, tuple[Case, tuple[str, ...]]] = {
-    "clipping by norm": (
-        Case("Net", trainer={"gradient_clip_val": 0.1}, hparams=UNEVEN, orders=SHORT),
+    "one cycle per step, clipping by norm": (
+        Case(
+            "OneCycle",
+            trainer={"gradient_clip_val": 0.1},
+            callbacks=["LearningRateMonitor"],
+            hparams=UNEVEN,
+            orders=SHORT,
+        ),
         EVERYWHERE,
     ),
     "configure_model, blocks, ties, groups": (Case("Configured", hparams=UNEVEN, orders=SHORT), EVERYWHERE),
-    "one cycle per step": (Case("OneCycle", callbacks=["LearningRateMonitor"], orders=SHORT), EVERYWHERE),
     "torchmetrics": (Case("Metrics", hparams=UNEVEN, orders=SHORT), EVERYWHERE),
     "logging everywhere, also on rank 0 alone": (
         Case(

@@ -30,7 +30,7 @@ from cerebro_lightning.section import LightningSection
 from cerebro_lightning.state import plain_tensors
 
 TWO = ORDERS[:2]
-CUTS: Stops = {(0, 0): (2,), (0, 2): (1,), (1, 0): (1,), (1, 2): (1, 3)}
+CUTS: Stops = {(0, 2): (1,), (1, 0): (1,)}
 
 
 class Row(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -66,24 +65,6 @@ def test_nobody_waits_for_the_rung() -> None:
     assert order([1, 2, 3, 4], "asynchronous") == [0, 1, 0, 2, 3, 1]
     # The third arrival leaves one config that could displace the second best, but not the best.
     assert order([1, 2, 3, 4], "synchronous") == [0, 1, 2, 0, 3, 1]
-
-
-def test_asynchronous_halving_promotes_configs_that_better_ones_displace_later() -> None:
-    _, epochs = halved(instance([[4.0], [3.0], [2.0], [1.0]]), Rungs([1, 2], [4, 3, 2, 1], 2, "asynchronous"))
-    assert epochs == [1, 2, 2, 2], "three go on, as each was among the best half when it came"
-
-
-def test_undecided_results_are_not_used() -> None:
-    """Until the first config has arrived, all schedules are alike."""
-    durations = np.random.default_rng(2).uniform(1, 9, (8, 4))
-
-    def begun(losses: Any) -> list[Any]:
-        found, _ = halved(instance(durations), Rungs([1, 4], losses))
-        first = min(found.visits.end[found.visits.config == i][3] for i in range(8))
-        early = found.visits.start < first
-        return [getattr(found.visits, name)[early].tolist() for name in ("config", "node", "start")]
-
-    assert begun(np.arange(8)) == begun(-np.arange(8))
 
 
 def test_it_is_far_from_a_barrier() -> None:

@@ -57,7 +57,7 @@ def test_widths_between_the_extremes_beat_both() -> None:
 
 @pytest.mark.parametrize(
     ("scenario", "exponent", "seed", "makespan"),
-    [(1, 0.7, 2, 15154.4), (1, 0.9, 1, 14978.5), (2, 0.7, 0, 25852.2), (2, 0.9, 0, 23984.7)],
+    [(1, 0.9, 1, 14978.5), (2, 0.7, 0, 25852.2)],
 )
 def test_it_finds_what_a_minute_of_cp_sat_finds(
     scenario: int, exponent: float, seed: int, makespan: float

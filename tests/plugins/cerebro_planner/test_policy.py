@@ -143,7 +143,7 @@ class Unasked(Exact):
         return False
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_with_any_orders_a_run_ends_and_is_decided_again(seed: int) -> None:
     rng = random.Random(seed)
     plan = Plan("r", partitions=3, epochs=2, min_nodes=2, max_nodes=3, seed=seed)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import random
 import re
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from unittest.mock import Mock
 
 import fsspec
 import pytest
@@ -101,17 +98,6 @@ def test_a_fault_that_stays_is_a_storage_error(s3: BadProxy, place: Place, verb:
     s3.first(99, bad)
     with pytest.raises(StorageError, match=r"s3://bucket/file: the storage cannot be reached.*network"):
         VERBS[verb](place)
-
-
-def test_missing_files_are_facts_and_are_reported_at_once(s3: BadProxy) -> None:
-    place = locate("s3://bucket/nothing")
-    with pytest.raises(FileNotFoundError):
-        read(place)
-    assert len(s3.requests) == 2  # is it a file? is it a folder?
-    with pytest.raises(FileNotFoundError):
-        next(chunks(locate("s3://no-bucket/nothing")))
-    assert not exists(place)
-    remove(place)
 
 
 def test_a_full_bucket_is_a_full_disk_and_is_not_retried(s3: BadProxy, place: Place) -> None:
@@ -263,17 +249,6 @@ def test_an_upload_whose_answer_or_parts_are_lost_is_whole(
 
 
 def test_a_file_is_created_once(s3: BadProxy, tmp_path: Path) -> None:  # noqa: ARG001
-    for url in ("s3://bucket/owner", str(tmp_path / "owner")):
-        assert [create(locate(url), text) for text in (b"one", b"other")] == [True, False]
-        assert read(locate(url)) == b"one"
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_file_is_created_where_the_storage_cannot_make_sure_that_there_is_none(
-    s3: BadProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "link", Mock(side_effect=OSError(errno.EOPNOTSUPP, "Operation not supported")))
-    s3.plan = lambda request: Bad.NOT_IMPLEMENTED if request.creates else None
     for url in ("s3://bucket/owner", str(tmp_path / "owner")):
         assert [create(locate(url), text) for text in (b"one", b"other")] == [True, False]
         assert read(locate(url)) == b"one"

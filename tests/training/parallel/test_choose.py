@@ -44,11 +44,8 @@ def test_names_and_options() -> None:
     ("name", "option", "value", "said"),
     [
         ("fsdp", "wrap", "Linear", "'str' instances are not allowed as a Sequence value"),
-        ("fsdp", "offload", "yes please", "it should be a valid boolean"),
         ("ddp", "find_unused_parameters", 1, "it should be a valid boolean"),
         ("pipeline", "microbatches", "4", "it should be a valid integer"),
-        ("pipeline", "split", [3], "it should be a valid string"),
-        ("deepspeed", "stage", "2", "it should be a valid integer"),
         ("deepspeed", "config", 3, "it should be a valid dictionary"),
     ],
 )
@@ -102,13 +99,9 @@ def test_modules_that_cannot_be_wrapped() -> None:
     [
         ({"train_batch_size": 8}, "train_batch_size: the recipe's batch_size is the global one; remove it"),
         ({"gradient_clipping": 1.0}, "gradient_clipping: it is the task's `clip`"),
-        ({"optimizer": {"type": "Adam"}}, "optimizer: it is the task's"),
-        ({"scheduler": {"type": "WarmupLR"}}, "scheduler: it is the task's"),
         ({"fp16": {"enabled": True}}, "fp16: .*torch_autocast"),
         ({"zero_optimisation": {}}, "did you mean 'zero_optimization'"),
         ({"zero_optimization": {"stage": 3}}, "zero_optimization.stage is 3, the recipe says stage 2"),
-        ({"zero_optimization": 3}, "expected an object"),
-        ({"torch_autocast": True}, "torch_autocast is True, expected an object"),
         ({"zero_optimization": {"offload_param": "cpu"}}, "offload_param is 'cpu', expected an object"),
         ({"zero_optimization": {"offload_param": {"device": "nvme"}}}, "offload_param.device is 'nvme'"),
     ],

@@ -72,14 +72,6 @@ def test_a_task_that_cannot_be_left_in_the_middle_leaves_no_state(make_scene: Ma
     assert cost.batch_seconds > 0
 
 
-def test_short_batches_are_tried_up_to_the_last(make_scene: Make, tmp_path: Path) -> None:
-    """Eight of them take no second; one more tells what a unit takes besides."""
-    scene = make_scene(deed="count", batch_size=1)
-    assert profiled(scene, tmp_path).refusal is None
-    (seen,) = Path(scene.spec.root).glob("*.seen")
-    assert len(seen.read_text().splitlines()) == 7 + 1
-
-
 @pytest.mark.parametrize(
     ("deed", "story"),
     [
@@ -92,21 +84,6 @@ def test_an_untrainable_config_is_refused(make_scene: Make, tmp_path: Path, deed
     cost = profiled(make_scene(deed=deed), tmp_path)
     assert cost.refusal is not None
     assert story in cost.refusal
-
-
-def test_a_strategy_that_takes_too_much_memory_is_refused(
-    make_scene: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CEREBRO_MEMORY", "50M")
-    cost = profiled(make_scene(deed="hoard"), tmp_path)
-    assert "MB on a rank, which may take 50 MB (CEREBRO_MEMORY)" in (cost.refusal or "")
-
-
-def test_a_strategy_with_more_ranks_than_the_machine_has_is_not_profiled(
-    make_scene: Make, tmp_path: Path
-) -> None:
-    cost = profiled(make_scene(), tmp_path, Strategy("ddp", 10_000))
-    assert "was not tried: it takes 10000 ranks, and this machine has" in (cost.refusal or "")
 
 
 def test_on_two_ranks(make_scene: Make, tmp_path: Path, ranks: Ranks) -> None:

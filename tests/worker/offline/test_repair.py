@@ -195,21 +195,6 @@ class TestWaysBack:
         for ref in refs:
             checkpoint.verify(ref)
 
-    def test_a_repair_may_go_back_to_the_beginning(self, lineage: Lineage) -> None:
-        refs = [lineage.go_on(), lineage.go_on(), lineage.go_on()]
-        whole = checkpoint.load(refs[-1])
-        for ref in refs:
-            DAMAGES["tensors cut short"](ref)
-        assert_same(lineage.state_fetcher.load(refs[-1]), whole)
-
-    def test_a_damaged_prefetched_state_is_repaired_too(self, lineage: Lineage) -> None:
-        lineage.go_on()
-        ref = lineage.go_on()
-        DAMAGES["tensors cut short"](ref)
-        lineage.state_fetcher.prefetch(Prefetch(0, ref))
-        lineage.state_fetcher.load(ref)
-        checkpoint.verify(ref)
-
     def test_another_result_is_not_put_in_its_place(self, lineage: Lineage) -> None:
         lineage.go_on()
         ref = lineage.go_on()

@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 from torch.distributed import DistStoreError, PrefixStore
-from torch.distributed.elastic.rendezvous import RendezvousParameters
-from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from cerebro_elastic.errors import TxnUnknown
 from cerebro_elastic.store.client.base import Store
@@ -56,9 +54,6 @@ def backend(store: Store) -> EtcdBackend:
 class TestBackend:
     """torch's own `RendezvousBackendTestMixin`, in our words."""
 
-    def test_there_is_no_state_at_first(self, backend: EtcdBackend) -> None:
-        assert backend.get_state() is None
-
     def test_the_first_state_needs_no_token(self, backend: EtcdBackend) -> None:
         written = backend.set_state(b"x")
         assert written is not None
@@ -87,10 +82,6 @@ class TestBackend:
         second = backend.set_state(b"y", first[1])
         assert second is not None
         assert backend.set_state(b"z", first[1]) == (b"y", second[1], False)
-
-    def test_jobs_do_not_meet(self, store: Store, backend: EtcdBackend) -> None:
-        backend.set_state(b"x")
-        assert EtcdBackend(LeasedWrites(store), uuid.uuid4().hex).get_state() is None
 
 
 def test_a_lost_answer_is_made_up_for() -> None:
@@ -164,17 +155,6 @@ def test_an_addition_whose_answer_is_lost_counts_once() -> None:
     store.deaf = 1
     torch_store.set("x", "1")
     assert torch_store.add("n", 1) == 2
-
-
-def test_the_handler_bears_the_name_of_the_entry_point(
-    etcd: EmbeddedEtcd, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
-    handler = get_rendezvous_handler(
-        RendezvousParameters("etcd-v3", etcd.settings.endpoints[0], uuid.uuid4().hex, 1, 1)
-    )
-    assert handler.get_backend() == "etcd-v3"
-    assert handler.shutdown()
 
 
 # A worker that needs no torch, but its peers: it ends when one of them is gone, as in a collective.

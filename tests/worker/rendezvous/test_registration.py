@@ -161,21 +161,6 @@ def test_a_store_that_was_away_is_no_lost_lease(ledger: Ledger, trouble: str) ->
         assert ledger.node("n") == before == registration.node
 
 
-def test_it_is_willing_while_the_store_is_away_and_leaks_nothing(ledger: Ledger) -> None:
-    store = ledger.store.bare
-    assert isinstance(store, Away)
-    with registered(ledger, ttl=1.0) as registration:
-        before = registration.node
-        store.away = True
-        for _ in range(5):
-            assert store.refusals.acquire(timeout=SOON)
-        store.away = False
-        lose(ledger, registration)
-        wait_for(lambda: (ledger.node("n") or before).registration > before.registration)
-    assert ledger.node("n") is None
-    assert "0 leases" in repr(store)
-
-
 def test_dead_ranks_fail_their_unit_and_the_node_registers_anew(ledger: Ledger) -> None:
     with registered(ledger) as registration:
         before = registration.node
@@ -207,14 +192,6 @@ def test_of_two_units_that_died_one_is_to_blame_and_the_other_is_lost(
         (left,) = state.underway()
         assert left.unit.config == ("c1", "c")[to_blame]
         assert not state.may_report(left), "the leader withdraws it"
-
-
-def test_a_failure_while_nothing_but_a_save_goes_on_fails_that(ledger: Ledger) -> None:
-    with registered(ledger) as registration:
-        assert ledger.mark_trained(assign(ledger, registration))
-        registration.renew(GONE, SOON)
-        assert ledger.state().underway() == []
-        assert [failure.kind for failure in ledger.state().configs["c"].failures] == [FailureKind.CRASH]
 
 
 def test_a_draining_node_still_drains_when_its_ranks_are_restarted(ledger: Ledger) -> None:
