@@ -145,15 +145,6 @@ def test_it_follows_while_another_leads_and_takes_over_when_nobody_does(path: Pa
     assert count(events, UnitCommitted) == UNITS
 
 
-def test_a_leader_that_lost_the_lead_is_a_candidate_again(path: Path) -> None:
-    stage = Stage(path)
-    store, key = stage.world.store, stage.world.ledger.keys.leader
-    stage.at[3] = lambda: store.revoke(store.get(key).lease)  # type: ignore[union-attr]
-    stage.candidate(name="me").run()
-    assert [e.leader for e in stage.verdict() if isinstance(e, LeaderChanged)] == ["me", None, "me"]
-    assert stage.said == ["controller me no longer leads the run (leader: None): standing for election again"]
-
-
 def test_a_store_that_is_away_again_and_again_is_waited_for_and_said_once(path: Path) -> None:
     """The second time it is the larger packets that are lost: then nobody stands for election."""
     stage = Stage(path)
@@ -284,11 +275,3 @@ def test_it_goes_on_in_an_etcd_that_was_restored(path: Path, server: EmbeddedEtc
     assert len(reads[1].visits) == 3
     assert any("restored" in text for text in stage.said)
     assert count(events, RunEnded) == 1
-
-
-def test_after_the_end_there_is_nothing_to_do(path: Path) -> None:
-    stage = Stage(path)
-    stage.candidate().run()
-    before = path.read_bytes()
-    stage.candidate().run()
-    assert path.read_bytes() == before

@@ -61,19 +61,6 @@ def test_of_two_that_begin_at_one_moment_one_has_the_place(
     assert not (tmp_path / "kept" / "new" / "owner").exists()
 
 
-def test_a_moved_run_takes_its_claim_along_and_a_link_is_no_copy(tmp_path: Path) -> None:
-    one, moved, place = RunFolder(tmp_path / "a/job"), RunFolder(tmp_path / "b/job"), str(tmp_path / "kept")
-    one.path.mkdir(parents=True)
-    claim(place, one)
-    (tmp_path / "link").symlink_to(tmp_path / "a")
-    assert owns(RunFolder(tmp_path / "link" / "job"), place)
-    shutil.copytree(tmp_path / "a", tmp_path / "b")
-    shutil.rmtree(tmp_path / "a")
-    claim(place, moved)
-    shutil.copytree(tmp_path / "b", tmp_path / "a")
-    assert (owns(moved, place), owns(one, place)) == (True, False)
-
-
 def test_a_machine_that_has_joined_a_run_goes_on_with_it_where_the_first_one_is_lost(tmp_path: Path) -> None:
     began, joined = (RunFolder(tmp_path / home / "job") for home in ("began", "joined"))
     place = str(tmp_path / "kept" / "job")

@@ -156,12 +156,3 @@ def test_a_space_may_be_a_function_of_a_trial(tmp_path: Any) -> None:
         load("cerebro.search", "grid")(
             load_recipe({**recipe().resolved(), "search": on_a_grid}, root=tmp_path)
         )
-
-
-def test_a_finite_space_is_used_up() -> None:
-    search = load("cerebro.search", "tpe")(
-        recipe(method="tpe", num=9, concurrency=9, space={"a": [1, 2], "b": [[1, 2], None, "x"]})
-    )
-    points = [proposal.hparams for proposal in search.propose(SearchContext())]
-    assert len(points) == 6
-    assert [1, 2] in [point["b"] for point in points], "a choice may be a list"

@@ -14,13 +14,11 @@ from cerebro_elastic.core.history.costs import cost, stays_of
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.reporting.budget import budget_outlook
 from cerebro_elastic.reporting.gap import SearchEnd, gap
 from cerebro_elastic.runs.forecast.simulate import simulate
 from cerebro_elastic.runs.from_recipe import make_search
-from cerebro_elastic.runs.start.prepare_run import check_deadline
 from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.simulation import Times, redecide
 from support import builders
@@ -59,19 +57,6 @@ def test_a_run_uses_its_time_and_is_hardly_late(search: dict[str, Any], budget: 
     assert any("its epoch takes" in config.reason for config in stopped)
     assert check(events) == []
     assert redecide(events, Auto(), make_search(of)).explanation is None
-
-
-def test_a_deadline_keeps_its_time_zone_and_is_not_past() -> None:
-    of = recipe({"deadline": "2026-12-01T08:00+01:00"}, method="random", num=2)
-    moment = datetime(2026, 12, 1, 7, tzinfo=UTC).timestamp()
-    assert of.search.budget.until == moment
-    again = load_recipe(of.resolved())
-    assert again.search.budget == of.search.budget
-    check_deadline(of, moment - 1)
-    with pytest.raises(RecipeError, match=r"search.budget.deadline is 2026-.*, which is past: give one"):
-        check_deadline(of, moment + 1)
-    local = recipe({"deadline": "2026-12-01T08:00"}, method="random", num=2).search.budget.until
-    assert local == datetime(2026, 12, 1, 8).timestamp()
 
 
 def test_the_cost_is_that_of_the_nodes_while_they_were_there() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cerebro_elastic.core.history.machine import fold
-from cerebro_elastic.core.history.members import by_config, half_interval, mean_curve, member, statuses
+from cerebro_elastic.core.history.members import by_config, mean_curve, member, statuses
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.configs import Config, Status
@@ -231,18 +231,6 @@ def test_what_is_no_member_cannot_be_created(config: Config, why: str) -> None:
     second = member("c0009", {"lr": 1.0}, 1, 0, plan)
     with pytest.raises(IllegalEvent, match=why):
         fold(State(plan=plan), ConfigCreated(1, config, (second,)))
-
-
-def test_the_mean_is_of_the_trainings_that_have_come_so_far() -> None:
-    def curve(*values: float) -> list[Point]:
-        return [Point(k, k, {"m": value}, ends=True) for k, value in enumerate(values, start=1)]
-
-    curves = [curve(1.0, 2.0, 6.0), curve(3.0)]
-    assert [point.metrics["m"] for point in mean_curve(curves, [False, False])] == [2.0, 2.0, 6.0]
-    assert [point.metrics["m"] for point in mean_curve(curves, [True, True])] == [2.0, 2.5, 4.5]
-    assert half_interval([1.0, 2.0, 3.0], folds=0) == pytest.approx(4.303 / 3**0.5)
-    assert half_interval([1.0, 2.0, 3.0], folds=3) == pytest.approx(4.303 * (1 / 3 + 1 / 2) ** 0.5)
-    assert half_interval([1.0], folds=3) is None
 
 
 @pytest.mark.parametrize(

@@ -57,23 +57,6 @@ def visits(done: Simulation) -> list[Visit]:
     return [event.visit for event in done.events if isinstance(event, ev.UnitCommitted)]
 
 
-@pytest.mark.parametrize("shares", [False, True])
-def test_on_one_node_the_order_of_a_configs_visits_follows_from_the_seed(shares: bool) -> None:
-    """Whatever units last, and so whichever config comes when."""
-    plan = replace(PLAN, max_nodes=1, min_nodes=1, prefers_made=shares)
-    backwards = Times(configs={f"c{i:04d}": 9.0 - i for i in range(6)}, hop=3.0, dispatch=0.1)
-    runs = [
-        visits(run(plan, times=times, nodes=NODES[:1])) for times in (Times(usual=10.0), UNEVEN, backwards)
-    ]
-    assert len({tuple(visit.unit for visit in made) for made in runs}) == 3
-    orders = [
-        {f"c{i:04d}": [v.unit.partition for v in made if v.unit.config == f"c{i:04d}"] for i in range(6)}
-        for made in runs
-    ]
-    assert orders[0] == orders[1] == orders[2]
-    assert len({tuple(order) for order in orders[0].values()}) == (1 if shares else 6)
-
-
 def test_equal_units_fill_the_nodes() -> None:
     """Six configs of eight units of 10 s on four nodes: an open shop whose bound is 120 s."""
     done = run()
@@ -151,28 +134,6 @@ def test_a_node_without_time_to_finish_hands_its_unit_on() -> None:
     assert len([v for v in visits(done) if v.whole]) == 48
 
 
-def test_while_nobody_leads_units_end_and_none_begin() -> None:
-    done = run(faults="kill leader at 12\nkill leader at 41 for 15")
-    changes = [e for e in done.events if isinstance(e, ev.LeaderChanged)]
-    assert [change.leader is None for change in changes] == [False, True, False, True, False]
-    begins = sorted({v.started for v in visits(done)})
-    # The units of 10 to 20 s end; those of 17 s on find the next leader. (Its lease takes 5 s to end.)
-    assert begins[:3] == [0.0, 10.0, 20.0]
-    assert not [at for at in begins if 41.0 <= at < 56.0]
-    assert 56.0 in begins
-    assert {v.started: v.ended for v in visits(done)}[40.0] == 50.0, "committed meanwhile"
-    assert len(visits(done)) == 48
-
-
-def test_times_are_measured_as_they_were() -> None:
-    given = replace(UNEVEN, validation={"c0001": 2.0})
-    found = measured(run(times=given).events, PLAN)
-    assert (found.dispatch, found.hop) == (pytest.approx(0.1), pytest.approx(0.5))
-    assert found.nodes["node-2"] / found.nodes["node-1"] == pytest.approx(1.5)
-    assert found.configs["c0003"] * found.nodes["node-1"] == pytest.approx(8.0)
-    assert {c: round(s, 6) for c, s in found.validation.items() if s > 1e-6} == {"c0001": 2.0}
-
-
 def test_measured_times_forecast_the_same_run() -> None:
     """Also on another number of nodes than measured, where no unit runs where it ran."""
     done = run(times=UNEVEN, spread=0.1)
@@ -247,10 +208,3 @@ def test_the_table_of_times() -> None:
         4.8,
         4.0,
     )
-
-
-def test_a_node_without_time_for_its_evaluation_gives_it_up() -> None:
-    alone = replace(PLAN, evaluations=4, partitions=1, epochs=1)
-    done = run(alone, faults="drain node-0 at 61 within 1", times=Times(usual=10.0))
-    assert any(isinstance(event, ev.UnitWithdrawn) for event in done.events)
-    assert done.state.outcome == "finished"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.errors import StoreFull, StoreUnavailable, TxnUnknown
+from cerebro_elastic.errors import StoreUnavailable, TxnUnknown
 from cerebro_elastic.store.client.base import ChangeBatch, Compare, Op, Put, TxnResult, Watch
 from cerebro_elastic.store.client.retrying import RetryingStore
 from cerebro_elastic.system.logs import EventLog
@@ -42,11 +42,6 @@ class Away(MemoryStore):
             self.tries -= 1
             raise StoreUnavailable("etcd did not answer for 10 s")
         return super().__getattribute__(name)
-
-    def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> TxnResult:
-        if self.full:
-            raise StoreFull("no space in etcd")
-        return super().txn(compares, ops)
 
     def watch(self, prefix: str, start: int) -> MemoryWatch:
         return AwayWatch(self, prefix, start)

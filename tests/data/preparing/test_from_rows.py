@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 
 from cerebro_elastic import prepare
-from cerebro_elastic.data.manifest import SPLITS, Manifest, Split, read_manifest
+from cerebro_elastic.data.manifest import Manifest, Split, read_manifest
 from cerebro_elastic.data.preparing import from_rows as module
 from cerebro_elastic.data.preparing.from_rows import RowProgress
 from cerebro_elastic.data.preparing.shared_jobs import MachineShare
-from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.errors import DataError, TaskError
 from support.waiting import wait_for
 
@@ -66,12 +65,6 @@ def offline(row, split):
 
 def dies(row, split):
     os._exit(3)
-
-
-def varied(row, split):
-    n = row["n"]
-    tokens = [] if n < 30 else np.arange(n % 5)  # as lists are: float64 where empty
-    return {"tokens": tokens, "boxes": np.full((n // 40, 4), n, np.float32), "page": str(n).encode(), "n": n}
 
 
 def empty(row, split):
@@ -238,33 +231,6 @@ def test_rows_that_were_out_of_reach_are_tried_again(root: Path) -> None:
     assert make(root, "offline").digest == whole
     assert len(set(calls(root))) == ROWS
     assert ROWS <= len(calls(root)) < ROWS + 3 * 8, "only what was under way is made again"
-
-
-def test_rows_of_varying_lengths_and_bytes(root: Path) -> None:
-    """Some rows, and all rows of some chunks, have one length by chance."""
-    manifest = make(root, "varied", url="one")
-    assert make(root, "varied", url="two", workers=3).digest == manifest.digest
-    assert [(c.name, c.dtype, c.shape, c.kind) for c in manifest.columns] == [
-        ("tokens", "<i8", (), "ragged"),
-        ("boxes", "<f4", (4,), "ragged"),
-        ("page", "|u1", (), "bytes"),
-        ("n", "<i8", (), "rows"),
-    ]
-    cache = PartitionCache(root / "cache")
-    seen = []
-    for split in SPLITS:
-        for index in range(len(manifest.split(split))):
-            partition = cache.fetch(str(root / "one"), manifest, split, index)
-            columns = [partition.columns[name] for name in ("tokens", "boxes", "page")]
-            rows = np.arange(partition.rows)
-            for tokens, boxes, page, n in zip(
-                *(column.take(rows) for column in columns), partition.columns["n"], strict=True
-            ):
-                assert tokens.tolist() == ([] if n < 30 else list(range(n % 5)))
-                assert boxes.tolist() == [[n] * 4] * (n // 40)
-                assert page == str(n).encode()
-                seen.append(int(n))
-    assert sorted(seen) == list(range(ROWS))
 
 
 BAD: dict[str, tuple[str, dict[str, Any], str]] = {

@@ -213,14 +213,6 @@ def test_collate_makes_the_batch_and_transform_maps_it(partition: Partition) -> 
     assert [batch[0].item() for batch in batches(partition, np.arange(ROWS), settings)] == [6.0]
 
 
-def test_small_batches_are_made_together_but_transformed_when_they_are_taken(partition: Partition) -> None:
-    """A transform may draw from the generators that training draws from."""
-    taken: list[int] = []
-    settings = LoaderSettings(2, transform=lambda _: taken.append(len(taken)))
-    for number, _ in enumerate(batches(partition, np.arange(ROWS), settings)):
-        assert taken[-1] == number
-
-
 def test_the_users_code_makes_a_batch_when_it_is_taken(partition: Partition) -> None:
     collated: list[int] = []
     settings = LoaderSettings(2, collate=lambda rows: collated.append(len(rows)))
@@ -243,13 +235,3 @@ def test_a_row_that_has_changed_ends_the_batches_before_its_own(partition: Parti
     assert partition.damage == [caught.value]
     others = batches(partition, np.arange(ROWS), LoaderSettings(4), part=lambda _rows: slice(1))
     assert len(list(others)) == 3, "of ranks that do not take it"
-
-
-def test_large_batches_are_made_one_by_one() -> None:
-    x = np.zeros((4, 100_000), np.float32)
-    large = Partition(0, 4, {"x": x}, {"x": row_sums(x)})
-    x[3] = 1.0
-    made: list[Any] = []
-    with pytest.raises(DamagedData, match=r"1 row of a batch \(3\)"):
-        made.extend(batches(large, np.arange(4), LoaderSettings(1)))
-    assert len(made) == 3

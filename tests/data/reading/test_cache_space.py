@@ -128,22 +128,6 @@ def test_nothing_is_dropped_for_a_replica(tmp_path: Path, manifest: Manifest) ->
     assert cache.cached(manifest) == (1, 2)
 
 
-def test_a_cache_that_is_only_read_is_read(
-    tmp_path: Path, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = fetched(PartitionCache(tmp_path), manifest, 0)
-    real = os.open
-
-    def refuse(path: Any, flags: int, *mode: int) -> int:
-        if flags & (os.O_RDWR | os.O_WRONLY):
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
-        return real(path, flags, *mode)
-
-    monkeypatch.setattr(os, "open", refuse)
-    again = fetched(PartitionCache(tmp_path, 1), manifest, 0)
-    assert np.array_equal(again.columns["y"], first.columns["y"])
-
-
 USES = """
 import sys
 from pathlib import Path

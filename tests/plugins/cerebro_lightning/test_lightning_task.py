@@ -44,13 +44,6 @@ def test_loader_settings_have_their_effect(loader: dict[str, Any]) -> None:
     assert differences(train(case).state["state_dict"], result.state["state_dict"])
 
 
-def test_done_says_that_the_fit_has_stopped_before_its_epochs() -> None:
-    stop = {"class": "EarlyStopping", "args": {"monitor": "val_loss", "patience": 0, "min_delta": 10.0}}
-    results = [result for _, result in units(Case("Net", callbacks=[stop]))]
-    assert [result.done for result in results] == [False] * 5 + [True]
-    assert not any(result.done for _, result in units(Case("Net")))
-
-
 def test_stop_and_beat_work_through_lightnings_loops() -> None:
     case, asked, beats = Case("Net"), list[int](), list[None]()
 
@@ -90,14 +83,6 @@ def test_the_best_module_comes_back_from_a_state() -> None:
     module = LightningTask(case.section, FOLDER).load_module(case.hparams, hop(result.state), unit.seed)
     assert not differences(dict(module.state_dict()), dict(result.state["state_dict"]))
     assert module.scale == pytest.approx(0.9**3)
-
-
-def test_the_best_module_of_weight_averaging_has_the_averages() -> None:
-    case = Case("Net", callbacks=["lightning_zoo:Average"])
-    result = list(units(case))[3][1]
-    module = LightningTask(case.section, FOLDER).load_module({}, result.state, 7)
-    assert not differences(dict(module.state_dict()), dict(result.state["state_dict"]))
-    assert differences(dict(module.state_dict()), dict(result.state["current_model_state"]))
 
 
 def test_optimizer_states_bear_the_names_of_parameters() -> None:

@@ -10,12 +10,9 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import uuid
-import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +29,6 @@ from cerebro_elastic.errors import CerebroError, DataError, RunError
 from cerebro_elastic.runs.catalog import places_of
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
-from cerebro_elastic.runs.start.etcd_server import end_of, store_for_hosts
 from cerebro_elastic.runs.start.prepare_data import prepare
 from cerebro_elastic.system.run_key import VARIABLE
 from cerebro_ray import driver
@@ -293,21 +289,6 @@ def test_sigterm_is_ours_beside_ray(cluster: Cluster) -> None:
         [sys.executable, "-c", STOPPED, cluster.address], capture_output=True, text=True, timeout=SOON
     )
     assert (done.returncode, done.stdout) == (0, "stopped as by Ctrl-C\n"), done.stderr
-
-
-def test_the_driver_waits_for_an_etcd_that_is_away(tmp_path: Path) -> None:
-    with (
-        warnings.catch_warnings(action="error"),  # one etcd alone has no member to differ from
-        store_for_hosts("job", here=get_node_ip_address(), etcd=None, home=tmp_path) as store,
-        end_of("job", replace(store, patience=0.1)) as ended,
-    ):
-        assert not ended()
-        etcd = next(each for each in psutil.Process().children() if "etcd" in each.name())
-        etcd.suspend()
-        back = threading.Timer(0.5, etcd.resume)
-        back.start()
-        assert not ended()
-        back.join()
 
 
 @pytest.mark.cluster

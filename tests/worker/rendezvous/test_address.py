@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
-
 import pytest
 from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError, RendezvousParameters
 
 from cerebro_elastic.system import listening
-from cerebro_elastic.system.listening import interface_towards, node_address
+from cerebro_elastic.system.listening import node_address
 from cerebro_elastic.worker.rendezvous.handler import NodeRendezvous
 
 UNKNOWN = "no-such-host.invalid"
@@ -64,15 +62,3 @@ def test_others_find_a_node_at_the_address_by_which_it_reaches_etcd(
 
     monkeypatch.setattr(listening, "_source", source)
     assert node_address(name, [("10.0.0.7", 2379), ("fd00::7", 2379)]) == expected
-
-
-def test_the_interface_is_the_one_of_the_way_to_a_host() -> None:
-    """Not the one of the machine's own name."""
-    loopback = interface_towards("127.0.0.9", 1)
-    assert loopback == interface_towards("::1", 1)
-    assert loopback is not None
-    assert loopback.startswith("lo")
-    assert interface_towards(UNKNOWN, 1) is None
-    for name, address in listening._interfaces():
-        if not ip_address(address).is_link_local:
-            assert name.startswith("lo") or interface_towards(address, 1) == name
