@@ -45,12 +45,9 @@ class Slotted:
 
 VALUES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "a list": (lambda: [1], lambda v: v.append(2)),
-    "inside": (lambda: {"a": [1]}, lambda v: v["a"].append(2)),
     "an array": (lambda: np.zeros(3), lambda v: v.fill(1.0)),
-    "an array of objects": (lambda: np.array([1, None], object), lambda v: v.__setitem__(0, 2)),
     "a tensor": (lambda: torch.zeros(3), lambda v: v.fill_(1.0)),
     "a layer": (lambda: nn.BatchNorm1d(2), lambda v: v(torch.ones(3, 2))),
-    "a generator of torch": (lambda: torch.Generator().manual_seed(1), lambda v: torch.rand(1, generator=v)),
     "a generator": (lambda: np.random.default_rng(0), lambda v: v.random()),
     "a closure": (counter, lambda v: v()),
     "an object": (Own, lambda v: v.see()),

@@ -124,6 +124,17 @@ def finished(project: Path) -> RunResult:
     return cerebro_elastic.run(project / "recipe.yaml", run_id="finished", home=project / "runs")
 
 
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunResult]:
+    """A run of two configs and two epochs, made in this process."""
+    from recorded_run import record  # which is on the path now
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path])
+        yield record(tmp_path_factory.mktemp("recorded"))
+    sys.modules.pop("a_recorded_model", None)
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No node outlives a test, even if the process that started it was killed."""

@@ -24,10 +24,6 @@ def spec(tmp_path: Path) -> Spec:
     return Spec(Plan("r", 2, 1), {}, "", str(tmp_path / "data"), digest, "", {}, str(tmp_path), "v")
 
 
-def test_a_machine_with_the_runs_dataset_joins(spec: Spec) -> None:
-    _check_data(spec)
-
-
 def test_another_dataset_at_the_same_path_is_refused(spec: Spec) -> None:
     with pytest.raises(DataError, match=r"have digest .*, the run began with another"):
         _check_data(replace(spec, data_digest="another"))

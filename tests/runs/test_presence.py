@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
-from pathlib import Path
 
 import pytest
 
@@ -91,28 +90,27 @@ def test_an_etcd_waits_for_silent_machines_until_the_run_has_ended(
     assert waited >= etcd_server._SILENT
 
 
-@pytest.mark.cluster
 @pytest.mark.parametrize("same", [True, False])
 def test_an_etcd_ends_with_the_hosts_of_a_run_that_cerebro_run_has_ended(
-    same: bool, finished: RunResult, project: Path, etcd: EmbeddedEtcd, monkeypatch: pytest.MonkeyPatch
+    same: bool, recorded: RunResult, etcd: EmbeddedEtcd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such a host has the record of it, or another recipe, and leaves before it has joined: it has to report
     to the etcd of its job that it was there."""
     monkeypatch.setattr("cerebro_elastic.runs.start.host._REPORT_SECONDS", 1.0)
     monkeypatch.setattr(etcd_server, "_LINGER", 2.0)
-    said, recipe = list[str](), load_recipe(project / "recipe.yaml", **({} if same else {"epochs": 3}))
+    said, recipe = list[str](), load_recipe(recorded.recipe, **({} if same else {"epochs": 3}))
     with closing(EtcdStore(etcd.settings)) as store, ThreadPoolExecutor(1) as pool:
-        serving = pool.submit(etcd_server._until_alone, Record(store, "finished"), lambda: None, print)
+        serving = pool.submit(etcd_server._until_alone, Record(store, recorded.run), lambda: None, print)
         with (
             nullcontext() if same else pytest.raises(RunError, match="with another recipe:\n  epochs: 2 -> 3")
         ):
             taken = host(
                 recipe,
-                run_id="finished",
-                home=project / "runs",
+                run_id=recorded.run,
+                home=recorded.folder.path.parent,
                 store=etcd.settings,
                 watcher=Watcher(say=said.append),
             )
-            assert taken.leaderboard == finished.leaderboard
+            assert taken.leaderboard == recorded.leaderboard
         assert serving.result(60) is same
-    assert any(line.startswith("run 'finished' has ended; to go on") for line in said) is same
+    assert any(line.startswith("run 'recorded' has ended; to go on") for line in said) is same

@@ -72,10 +72,8 @@ def test_random_search_draws_distinct_points_by_the_seed() -> None:
     [
         (grid, recipe({"lr": {"uniform": [0, 1]}}), "'lr' is continuous, a grid needs a list or int"),
         (grid, recipe({"a": {"int": [1, 10**9]}}), "more than 1,000,000 points, too many to go through"),
-        (grid, recipe({"a": {"int": [1, 2000]}}), "more than 1000 configs"),
         (grid, recipe({"a": [1, 2]}, constraints=["a > 2"]), "no point of the space satisfies all"),
         (random, recipe({"a": [1, 2]}, method="random", num=3), "only 2 distinct points"),
-        (random, recipe({"a": [1, 2]}, method="random", num=3, limit=2), "more than 2 configs"),
     ],
 )
 def test_a_space_that_cannot_be_searched(search: Make, wrong: Recipe, words: str) -> None:
@@ -87,19 +85,14 @@ def test_a_space_that_cannot_be_searched(search: Make, wrong: Recipe, words: str
     ("domain", "value", "wanted"),
     [
         ({"loguniform": [0.01, 1]}, 5, None),
-        ({"loguniform": [0.01, 1]}, "abc", "a number"),
         ({"uniform": [0, 1]}, float("inf"), "a number"),
-        ({"int": [1, 8]}, 16, None),
         ({"int": [1, 8]}, 2.5, "a whole number"),
         ([16, 32], 64, None),
         ([16, 32], 0.5, "a whole number"),
         ([0.1, None], None, None),
         ([0.1], None, "a number"),
-        ([0.1], True, "a number"),
-        (["relu", "tanh"], "tanh", None),
         (["relu", "tanh"], "gelu", "one of 'relu', 'tanh'"),
         ([True, False], 1, "one of True, False"),
-        ([[1, 2], [3]], [3], None),
     ],
 )
 def test_points_that_a_person_may_give_instead(domain: Any, value: Any, wanted: str | None) -> None:
@@ -110,14 +103,10 @@ def test_points_that_a_person_may_give_instead(domain: Any, value: Any, wanted: 
     ("domain", "value", "wanted"),
     [
         ({"uniform": [0, 2]}, 1, 1.0),
-        ({"int": [0, 8]}, 3.0, 3),
         ({"int": [0, 8]}, 3.5, 3.5),
         ([0.1, 1.0], 1, 1.0),
-        ([1, 2], 1.0, 1),
-        ([1, 1.0], 1.0, 1.0),
         ([1, True], True, True),
         ({"uniform": [0, 2]}, 10**400, 10**400),
-        ({"uniform": [0, 2]}, "1", "1"),
     ],
 )
 def test_a_number_gets_the_type_of_its_domain(domain: Any, value: Any, wanted: Any) -> None:

@@ -12,9 +12,13 @@ SOON = 240.0
 
 
 def wait_for(condition: Callable[[], T], what: str = "a condition") -> T:
-    """The condition's value, as soon as it is true."""
-    deadline = time.monotonic() + SOON
+    """The condition's value, soon after it is true.
+
+    Looks become rarer: each takes time from what is waited for, and many read the whole run.
+    """
+    pause, deadline = 0.01, time.monotonic() + SOON
     while not (found := condition()):
         assert time.monotonic() < deadline, f"waited {SOON:g} s for {what}"
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(1.5 * pause, 0.1)
     return found

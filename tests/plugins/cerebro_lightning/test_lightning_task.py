@@ -159,13 +159,10 @@ def test_wrong_settings_of_the_trainer_are_refused(settings: dict[str, Any], mes
     ("callback", "message"),
     [
         ({"class": "Timer", "args": {"duration": "00:00:01:00"}}, "must not depend on time"),
-        ("DeviceStatsMonitor", "must not depend on the machine"),
-        ({"class": "ThroughputMonitor", "args": {"batch_size_fn": "len"}}, "must not depend on time"),
         ({"class": "StochasticWeightAveraging", "args": {"swa_lrs": 0.1}}, "use WeightAveraging"),
         ("EarlyStoping", "did you mean 'EarlyStopping'"),
         ("EarlyStopping", "missing 1 required positional argument: 'monitor'.*it takes"),
         ("lightning_zoo:Meter", "gives a Meter, expected a lightning Callback"),
-        ("lightning_zoo:Nothing", "has no 'Nothing'"),
     ],
 )
 def test_callbacks_that_cannot_work_are_refused(callback: Any, message: str) -> None:

@@ -31,13 +31,6 @@ class Recorder(Searcher):
         LOG.append((trial_id, result and result["loss"], error))
 
 
-class Seedless(Recorder):
-    """Takes no seed."""
-
-    def __init__(self, points_to_evaluate: Any = None):
-        super().__init__(points_to_evaluate=points_to_evaluate)
-
-
 class Forgetful(Recorder):
     """Takes no points that were tried."""
 

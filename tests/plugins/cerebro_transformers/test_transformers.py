@@ -405,23 +405,11 @@ NEW = {"model_type": "gpt2", "vocab_size": 384, "n_embd": 8, "n_layer": 1, "n_he
     ("section", "hparams", "words"),
     [
         ({"model": "openai/gpt2"}, {"lr": 0.1}, r"'openai/gpt2'.*no folder.*download: true"),
-        ({"model": "gpt2", "lr": 0.1}, {"lr": 0.1}, r"lr: both in the task and searched"),
-        ({"model": "empty", "lr": 0.1}, {}, r"empty cannot be read.*config.json"),
         (TEXT, {"r": 2, "target_modules": ["c_attn", "q_proj"]}, r"no layer.*'q_proj'.*c_attn, c_fc, c_proj"),
         (TEXT, {"length": LENGTH + 1}, rf"length is {LENGTH + 1}.*takes {LENGTH} tokens"),
         (TEXT, {"chat": "all"}, r"has no chat template: set its"),
-        (
-            {"model": "adapter", "lr": 0.1},
-            {},
-            r"has the adapter_config.json of an adapter.*give the folder of the base",
-        ),
         (TEXT, {"objective": "dpo"}, r"dpo compares the model with its base.*task.lora.r"),
         (TEXT, {"quantize": "4bit"}, r"is not trained itself: give task.lora.r"),
-        (
-            {"model": {"model_type": "t5", "vocab_size": 384}, "lr": 0.1},
-            {},
-            r"no ForCausalLM of model_type 't5'",
-        ),
         (
             {"model": {"model_type": "bert", "vocab_size": 384}, "lr": 0.1},
             {},
@@ -434,9 +422,6 @@ def test_what_cannot_be_trained_is_refused_by_name(
     section: dict[str, Any], hparams: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     (tmp_path / "gpt2").symlink_to(base("gpt2"))
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "adapter").mkdir()
-    (tmp_path / "adapter" / "adapter_config.json").touch()
     tokenizer = tokenizer_of_bytes()
     tokenizer.add_tokens(["<a>", "<b>"])
     (tmp_path / "other_tokenizer").mkdir()

@@ -1,5 +1,4 @@
-"""A config trained by hopping over 2 or 3 nodes is, bit for bit, what one ordinary ``fit`` makes of the
-same partitions in the same order."""
+"""One ordinary ``fit`` over a run's partitions in the order of a config's visits, as a script has it."""
 
 from __future__ import annotations
 
@@ -8,21 +7,15 @@ from typing import Any
 
 import lightning as L
 import numpy as np
-import pytest
 
 from cerebro_elastic import RunResult
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.data.reading.batches import batches
 from cerebro_elastic.data.reading.partition import sample_order
-from cerebro_elastic.hop.objects.encoder import Encoder
-from cerebro_elastic.hop.optimizer_state import to_names
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.training.task import UnitJob
 from cerebro_elastic.training.unit_runner import UnitRunner
-from support.same import assert_same
-
-pytestmark = pytest.mark.cluster
 
 EPOCHS, PARTITIONS = 2, 3
 
@@ -107,32 +100,3 @@ def ordinary_fit(result: RunResult, row: ConfigResult) -> tuple[L.Trainer, L.Lig
     )
     trainer.fit(module, loaders.train, loaders.valid)
     return trainer, module, metrics
-
-
-@pytest.fixture(autouse=True)
-def _as_it_was(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An ordinary fit leaves its seed in the environment."""
-    request.getfixturevalue("imports_as_found")
-    for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
-        monkeypatch.setenv(name, "0")
-
-
-def assert_equal(result: RunResult, nodes: int) -> None:
-    assert {v.node for row in result.leaderboard for v in row.visits} == {f"node-{i}" for i in range(nodes)}
-    for row in result.leaderboard:
-        assert [v.unit.epoch for v in row.visits] == [e for e in range(EPOCHS) for _ in range(PARTITIONS)]
-        trainer, module, metrics = ordinary_fit(result, row)
-        state = result.state(row.config, best=False)
-        assert_same(dict(state["state_dict"]), dict(module.state_dict()), "weights")
-        (optimizer,), (scheduler,) = trainer.optimizers, trainer.lr_scheduler_configs
-        assert_same(state["optimizer_states"][0], to_names(optimizer, module), "optimizer")
-        carried = Encoder().tree(scheduler.scheduler.state_dict())
-        assert_same(state["lr_schedulers"][0], carried, "scheduler")
-        assert state["global_step"] == trainer.global_step
-        assert state["epoch"] == trainer.current_epoch == EPOCHS
-        assert [dict(metrics_of_epoch) for metrics_of_epoch in row.curve] == metrics.seen
-
-
-def test_two_nodes(finished: RunResult) -> None:
-    assert len(finished.leaderboard) == 4
-    assert_equal(finished, 2)
