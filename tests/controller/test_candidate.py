@@ -17,14 +17,7 @@ import pytest
 from cerebro_elastic.controller.candidate import PATIENCE, Candidate, Host
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import check
-from cerebro_elastic.core.model.events import (
-    Event,
-    LeaderChanged,
-    NodeLeft,
-    RunEnded,
-    StateRead,
-    UnitCommitted,
-)
+from cerebro_elastic.core.model import events as ev
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import StoreUnavailable
@@ -91,7 +84,7 @@ class Stage:
         while world.workers:
             world.commit(0)
 
-    def verdict(self) -> list[Event]:
+    def verdict(self) -> list[ev.Event]:
         """The journal's events, after a check of the invariants."""
         events, state = read_journal(self.journal), State()
         for event in events:
@@ -108,7 +101,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "history.jsonl"
 
 
-def count(events: list[Event], kind: type) -> int:
+def count(events: list[ev.Event], kind: type) -> int:
     return sum(isinstance(event, kind) for event in events)
 
 
@@ -116,10 +109,10 @@ def test_it_leads_to_the_runs_end(path: Path) -> None:
     stage = Stage(path)
     stage.candidate(name="me").run()
     events = stage.verdict()
-    assert isinstance(events[0], StateRead)
+    assert isinstance(events[0], ev.StateRead)
     assert set(events[0].state.nodes) == {"a"}
-    assert count(events, UnitCommitted) == UNITS
-    assert [e.leader for e in events if isinstance(e, LeaderChanged)] == ["me"]
+    assert count(events, ev.UnitCommitted) == UNITS
+    assert [e.leader for e in events if isinstance(e, ev.LeaderChanged)] == ["me"]
     assert stage.said == []
 
 
@@ -141,8 +134,8 @@ def test_it_follows_while_another_leads_and_takes_over_when_nobody_does(path: Pa
     host = Host(say=stage.said.append, pause=work)
     Candidate(world.ledger, world.policy, world.search, Journal(path), host, name="me").run()
     events = stage.verdict()
-    assert [e.leader for e in events if isinstance(e, LeaderChanged)] == [None, "me"]
-    assert count(events, UnitCommitted) == UNITS
+    assert [e.leader for e in events if isinstance(e, ev.LeaderChanged)] == [None, "me"]
+    assert count(events, ev.UnitCommitted) == UNITS
 
 
 def test_a_store_that_is_away_again_and_again_is_waited_for_and_said_once(path: Path) -> None:
@@ -178,7 +171,7 @@ def test_a_store_that_is_away_again_and_again_is_waited_for_and_said_once(path: 
         "nobody answers. Waiting for it; units that have begun continue",
         "all goes well again",
     ]
-    assert count(stage.verdict(), UnitCommitted) == UNITS
+    assert count(stage.verdict(), ev.UnitCommitted) == UNITS
 
 
 def test_a_store_that_stays_away_is_given_up(path: Path) -> None:
@@ -210,10 +203,10 @@ def test_it_goes_on_from_the_state_where_the_history_is_compacted(path: Path) ->
     world.store.revoke(world.leader_lease)
     stage.candidate(name="me").run()
     events = stage.verdict()
-    first, second = (event for event in events if isinstance(event, StateRead))
+    first, second = (event for event in events if isinstance(event, ev.StateRead))
     assert first.visits == ()
     assert len(second.visits) == 5
-    assert count(events, UnitCommitted) == UNITS - 5
+    assert count(events, ev.UnitCommitted) == UNITS - 5
     assert "compacted" in stage.said[0]
 
 
@@ -227,14 +220,14 @@ def test_events_after_an_interruption_can_be_recorded(path: Path) -> None:
     candidate = stage.candidate(name="me")
     with pytest.raises(KeyboardInterrupt):
         candidate.run()
-    before = count(read_journal(path), UnitCommitted)
+    before = count(read_journal(path), ev.UnitCommitted)
     stage.world.start("a")
     stage.world.commit(0)
     stage.world.lose("a")
     candidate.catch_up()
     recorded = read_journal(path)
-    assert count(recorded, UnitCommitted) == before + 1
-    assert isinstance(recorded[-1], NodeLeft)
+    assert count(recorded, ev.UnitCommitted) == before + 1
+    assert isinstance(recorded[-1], ev.NodeLeft)
     stage.world.join("a")
     stage.candidate(name="again").run()
     assert read_journal(path)[: len(recorded)] == recorded
@@ -269,9 +262,9 @@ def test_it_goes_on_in_an_etcd_that_was_restored(path: Path, server: EmbeddedEtc
         }
         stage.candidate(name="me").run()
         events = stage.verdict()
-    assert count(events, UnitCommitted) > UNITS
-    reads = [event for event in events if isinstance(event, StateRead)]
+    assert count(events, ev.UnitCommitted) > UNITS
+    reads = [event for event in events if isinstance(event, ev.StateRead)]
     assert len(reads) == 2
     assert len(reads[1].visits) == 3
     assert any("restored" in text for text in stage.said)
-    assert count(events, RunEnded) == 1
+    assert count(events, ev.RunEnded) == 1

@@ -7,17 +7,10 @@ from pathlib import Path
 
 from cerebro_elastic.controller.candidate import Candidate, Host
 from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model import events as ev
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.configs import Config
-from cerebro_elastic.core.model.events import (
-    ConfigCreated,
-    Event,
-    NodeJoined,
-    RunOpened,
-    UnitAssigned,
-    UnitCommitted,
-)
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
@@ -43,27 +36,27 @@ class Record:
         self.revision = 1
         self.state = State()
         self.said: list[str] = []
-        self.tell(RunOpened(self.next(), Plan("r", 2, 4, max_nodes=2)))
+        self.tell(ev.RunOpened(self.next(), Plan("r", 2, 4, max_nodes=2)))
         for name in ("n0", "n1"):
-            self.tell(NodeJoined(self.next(), Node(name, "host", registration=self.revision)))
+            self.tell(ev.NodeJoined(self.next(), Node(name, "host", registration=self.revision)))
 
     def next(self) -> int:
         self.revision += 1
         return self.revision
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: ev.Event) -> None:
         self.state = fold(self.state, event)
         with self.history.open("a") as file:
             file.write(self.line(event))
 
-    def line(self, event: Event) -> str:
+    def line(self, event: ev.Event) -> str:
         """The next line of the record."""
         self._digest = chain_digest(self._digest, encode(event))
         return with_digest(encode(event), self._digest) + "\n"
 
     def create(self, *names: str) -> None:
         for name in names:
-            self.tell(ConfigCreated(self.next(), Config(name, HPARAMS)))
+            self.tell(ev.ConfigCreated(self.next(), Config(name, HPARAMS)))
 
     def visit(self, config: str, place: int, rows: int = 2) -> Visit:
         """The ``place``-th visit of a config logs ``rows`` rows, one for each step."""
@@ -82,12 +75,12 @@ class Record:
         row, node = self.state.configs[config], self.state.nodes[f"n{place % 2}"]
         unit = Unit(config, place // 2, place % 2)
         attempt = Attempt(unit, node.name, node.registration, row.revision, row.head)
-        self.tell(UnitAssigned(self.next(), attempt))
+        self.tell(ev.UnitAssigned(self.next(), attempt))
 
     def commit(self, config: str, place: int) -> Visit:
         self.assign(config, place)
         visit = self.visit(config, place)
-        self.tell(UnitCommitted(self.next(), visit))
+        self.tell(ev.UnitCommitted(self.next(), visit))
         return visit
 
     def scribe(self, logger: Logger, note: LogPosition | None = None) -> LogForwarder:

@@ -13,15 +13,7 @@ from pathlib import Path
 import pytest
 
 import cerebro_elastic
-from cerebro_elastic.core.model.events import (
-    NodeDraining,
-    NodeLeft,
-    NodeReady,
-    UnitCommitted,
-    UnitFailed,
-    UnitTrained,
-    UnitWithdrawn,
-)
+from cerebro_elastic.core.model import events as ev
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results.replay import replay
@@ -84,8 +76,10 @@ def test_a_run_survives_everything_that_one_machine_can_do_to_it(project: Path, 
         assert not processes_of(STORMY, "torch.distributed.run")
         assert not folder.endpoint.exists()
     stopped = read_journal(folder.history)
-    drained = {event.node for event in stopped if isinstance(event, NodeDraining)}
-    assert drained == {event.node for event in stopped if isinstance(event, NodeLeft)} == {"node-0", "node-1"}
+    drained = {event.node for event in stopped if isinstance(event, ev.NodeDraining)}
+    assert (
+        drained == {event.node for event in stopped if isinstance(event, ev.NodeLeft)} == {"node-0", "node-1"}
+    )
     done = units(folder)
 
     with cerebro_run(project, STORMY, log) as second:
@@ -123,12 +117,12 @@ def test_a_run_survives_everything_that_one_machine_can_do_to_it(project: Path, 
     # Each leader decided as any other controller would have.
     assert redecide(events, Auto(), make_search(result.recipe)).explanation is None
     # A unit that was stopped part-way has two visits.
-    assert sum(isinstance(e, UnitCommitted) and e.visit.whole for e in events) == 4 * 3 * EPOCHS
-    back = [event for event in events[len(stopped) :] if isinstance(event, NodeReady)]
+    assert sum(isinstance(e, ev.UnitCommitted) and e.visit.whole for e in events) == 4 * 3 * EPOCHS
+    back = [event for event in events[len(stopped) :] if isinstance(event, ev.NodeReady)]
     assert all(event.cached == (0, 1, 2) for event in back), "a node that comes back has its old cache"
-    lost = {event.token for event in events if isinstance(event, UnitWithdrawn)}
-    lost |= {event.failure.attempt for event in events if isinstance(event, UnitFailed)}
-    trained = {event.token for event in events if isinstance(event, UnitTrained)}
+    lost = {event.token for event in events if isinstance(event, ev.UnitWithdrawn)}
+    lost |= {event.failure.attempt for event in events if isinstance(event, ev.UnitFailed)}
+    trained = {event.token for event in events if isinstance(event, ev.UnitTrained)}
     # Each fault costs each of its nodes one unit in training, and at most one that is being saved. After the
     # kill of everything, the registrations of the dead nodes last until their leases end, and may be given
     # units that nobody begins.

@@ -13,13 +13,7 @@ import numpy as np
 import pytest
 
 import cerebro_elastic
-from cerebro_elastic.core.model.events import (
-    Event,
-    NodeJoined,
-    UnitAssigned,
-    UnitFailed,
-    UnitWithdrawn,
-)
+from cerebro_elastic.core.model import events as ev
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.start.agents import agent_command
@@ -110,7 +104,7 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
         "other": set(),
         "guest": set(),
     }
-    assert sum(isinstance(event, NodeJoined) for event in events) <= 3, "no node was started again"
+    assert sum(isinstance(event, ev.NodeJoined) for event in events) <= 3, "no node was started again"
     assert "left the run" in (tmp_path / "guest.log").read_text()
     assert read_journal(Path(home, f"{RUN}.guest", "history.jsonl"))[-1] in events
     result = cerebro_elastic.Run.open(RUN, home=elsewhere).result
@@ -160,7 +154,7 @@ def test_with_two_replicas_a_node_goes_on_without_the_data_when_another_is_kille
 
     result = cerebro_elastic.Run.open(run, home=tmp_path / "runs").result
     assert {visit.node for row in result.leaderboard for visit in row.visits} == {"node-0", "by-hand"}
-    assert not any(isinstance(event, UnitFailed) for event in result.events)
+    assert not any(isinstance(event, ev.UnitFailed) for event in result.events)
     assert verify(result) == []
 
 
@@ -174,11 +168,11 @@ def has_all(cache: Path) -> bool:
     return len(list(cache.glob("*/*/*.sums"))) == 10
 
 
-def wasted(events: list[Event], node: str) -> set[int]:
+def wasted(events: list[ev.Event], node: str) -> set[int]:
     """The attempts of the node that came to nothing."""
-    given = {e.revision for e in events if isinstance(e, UnitAssigned) and e.attempt.node == node}
-    lost = {e.token for e in events if isinstance(e, UnitWithdrawn)}
-    lost |= {e.failure.attempt for e in events if isinstance(e, UnitFailed)}
+    given = {e.revision for e in events if isinstance(e, ev.UnitAssigned) and e.attempt.node == node}
+    lost = {e.token for e in events if isinstance(e, ev.UnitWithdrawn)}
+    lost |= {e.failure.attempt for e in events if isinstance(e, ev.UnitFailed)}
     return given & lost
 
 

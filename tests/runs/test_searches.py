@@ -13,16 +13,8 @@ import pytest
 
 import cerebro_elastic
 from cerebro_elastic import RunResult
+from cerebro_elastic.core.model import events as ev
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.core.model.events import (
-    ConfigCreated,
-    ConfigEnded,
-    ConfigResumed,
-    Event,
-    LeaderChanged,
-    NodeLeft,
-    UnitCommitted,
-)
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.hop import checkpoint
@@ -92,9 +84,9 @@ class Killer:
         self.node, self.left, self.slowly = node, after, slowly
         slowly.touch()
 
-    def show(self, events: list[Event], _state: State) -> None:
+    def show(self, events: list[ev.Event], _state: State) -> None:
         before = self.left
-        commits = [event for event in events if isinstance(event, UnitCommitted)]
+        commits = [event for event in events if isinstance(event, ev.UnitCommitted)]
         self.left -= sum(commit.visit.node == self.node for commit in commits)
         if before > 0 >= self.left:
             self.slowly.unlink()
@@ -124,11 +116,11 @@ def asha(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
 
 
 def test_asha_decides_with_a_node_lost_as_it_would_have_without_us(asha: RunResult) -> None:
-    assert any(isinstance(event, NodeLeft) for event in asha.events)
+    assert any(isinstance(event, ev.NodeLeft) for event in asha.events)
     assert len(asha.leaderboard) == 16
     assert {row.status for row in asha.leaderboard} == {Status.FINISHED, Status.STOPPED}
     assert {len(row.curve) for row in asha.leaderboard} == {1, 3}
-    decided = [e for e in asha.events if isinstance(e, ConfigEnded | ConfigResumed)]
+    decided = [e for e in asha.events if isinstance(e, ev.ConfigEnded | ev.ConfigResumed)]
     assert decided
     assert unexplained(asha.events, make_search(asha.recipe)) == []
     other = make_search(cerebro_elastic.load_recipe(asha.recipe, seed=99))
@@ -202,8 +194,8 @@ def test_a_killed_leader_changes_no_later_proposal(tmp_path: Path) -> None:
     for candidate in cluster.candidates:
         result = RunResult(record_of(cluster.folder, candidate))
         later = [e for e in result.events if e.revision > strike.revision]
-        assert any(isinstance(e, LeaderChanged) for e in later)
-        assert sum(isinstance(e, ConfigCreated) for e in later) > 1
+        assert any(isinstance(e, ev.LeaderChanged) for e in later)
+        assert sum(isinstance(e, ev.ConfigCreated) for e in later) > 1
         assert unexplained(result.events, make_search(result.recipe)) == []
         assert len(result.leaderboard) == 8
 

@@ -12,16 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from cerebro_elastic.cli.app import app
+from cerebro_elastic.core.model import events as ev
 from cerebro_elastic.core.model.codec import encode
-from cerebro_elastic.core.model.events import (
-    ConfigCreated,
-    Event,
-    LeaderChanged,
-    NodeLeft,
-    UnitAssigned,
-    UnitCommitted,
-    UnitWithdrawn,
-)
 from cerebro_elastic.core.model.origin import basis_of, origin_of
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import CheckpointRef
@@ -50,7 +42,7 @@ LEFT_AFTER = 2
 """Batches of a unit that a leaving node trains."""
 
 
-def take_place(world: World) -> list[Event]:
+def take_place(world: World) -> list[ev.Event]:
     """A run in which node b had to leave once, in the middle of a unit."""
 
     def settle() -> None:
@@ -77,12 +69,12 @@ def take_place(world: World) -> list[Event]:
     return world.trace()
 
 
-def record(events: list[Event], folder: RunFolder, scheduler: str = "auto") -> None:
+def record(events: list[ev.Event], folder: RunFolder, scheduler: str = "auto") -> None:
     """Write spec and history, with checkpoints on disk for those of the world."""
     recipe = load_recipe(RECIPE, scheduler=scheduler).resolved()
     spec = Spec(PLAN, recipe, "", "", "", "", {}, str(folder.path), "")
-    led = [replace(e, basis=basis_of(spec)) if isinstance(e, LeaderChanged) else e for e in events]
-    configs = {e.config.id: e.config for e in events if isinstance(e, ConfigCreated)}
+    led = [replace(e, basis=basis_of(spec)) if isinstance(e, ev.LeaderChanged) else e for e in events]
+    configs = {e.config.id: e.config for e in events if isinstance(e, ev.ConfigCreated)}
     history = "\n".join(map(encode, led))
     saved: dict[CheckpointRef | None, CheckpointRef | None] = {None: None}
     for event in commits(events):
@@ -106,67 +98,67 @@ def _json(ref: CheckpointRef) -> str:
 
 
 @pytest.fixture
-def happened() -> list[Event]:
+def happened() -> list[ev.Event]:
     return take_place(World(PLAN, 2, LongestRemaining()))
 
 
 @pytest.fixture
-def recorded(happened: list[Event], tmp_path: Path) -> RunFolder:
+def recorded(happened: list[ev.Event], tmp_path: Path) -> RunFolder:
     folder = RunFolder(tmp_path / PLAN.run)
     folder.path.mkdir()
     record(happened, folder)
     return folder
 
 
-def commits(events: list[Event]) -> list[UnitCommitted]:
-    return [event for event in events if isinstance(event, UnitCommitted)]
+def commits(events: list[ev.Event]) -> list[ev.UnitCommitted]:
+    return [event for event in events if isinstance(event, ev.UnitCommitted)]
 
 
-def one_in_the_middle(events: list[Event]) -> UnitCommitted:
+def one_in_the_middle(events: list[ev.Event]) -> ev.UnitCommitted:
     """A whole visit, with others of its config before and after it."""
     return next(e for e in commits(events) if e.visit.unit.epoch == 1 and e.visit.index_in_epoch == 0)
 
 
-def second_part(events: list[Event]) -> UnitCommitted:
+def second_part(events: list[ev.Event]) -> ev.UnitCommitted:
     return next(event for event in commits(events) if event.visit.skip)
 
 
-def exchanged(events: list[Event], old: Event, *new: Event) -> list[Event]:
+def exchanged(events: list[ev.Event], old: ev.Event, *new: ev.Event) -> list[ev.Event]:
     place = events.index(old)
     return [*events[:place], *new, *events[place + 1 :]]
 
 
-def lost_visit(events: list[Event]) -> list[Event]:
+def lost_visit(events: list[ev.Event]) -> list[ev.Event]:
     return exchanged(events, one_in_the_middle(events))
 
 
-def doubled_visit(events: list[Event]) -> list[Event]:
+def doubled_visit(events: list[ev.Event]) -> list[ev.Event]:
     event = one_in_the_middle(events)
     return exchanged(events, event, event, event)
 
 
-def forked_chain(events: list[Event]) -> list[Event]:
+def forked_chain(events: list[ev.Event]) -> list[ev.Event]:
     """An assignment and its commit go on from an older checkpoint of the config than the last one."""
     event = one_in_the_middle(events)
     older = next(e.visit.output for e in commits(events) if e.visit.unit.config == event.visit.unit.config)
-    given = next(e for e in events if isinstance(e, UnitAssigned) and e.revision == event.visit.attempt)
+    given = next(e for e in events if isinstance(e, ev.UnitAssigned) and e.revision == event.visit.attempt)
     stale = replace(given, attempt=replace(given.attempt, input=older))
     forked = exchanged(events, given, stale)
     return exchanged(forked, event, replace(event, visit=replace(event.visit, input=older)))
 
 
-def commit_after_the_lease(events: list[Event]) -> list[Event]:
+def commit_after_the_lease(events: list[ev.Event]) -> list[ev.Event]:
     event = one_in_the_middle(events)
-    return exchanged(events, event, NodeLeft(event.revision, event.visit.node), event)
+    return exchanged(events, event, ev.NodeLeft(event.revision, event.visit.node), event)
 
 
-def commit_after_the_withdrawal(events: list[Event]) -> list[Event]:
+def commit_after_the_withdrawal(events: list[ev.Event]) -> list[ev.Event]:
     event = one_in_the_middle(events)
-    withdrawn = UnitWithdrawn(event.revision, event.visit.node, event.visit.attempt)
+    withdrawn = ev.UnitWithdrawn(event.revision, event.visit.node, event.visit.attempt)
     return exchanged(events, event, withdrawn, event)
 
 
-def moved_seam(events: list[Event], batches: int) -> list[Event]:
+def moved_seam(events: list[ev.Event], batches: int) -> list[ev.Event]:
     """The second part begins ``batches`` later than the first one ended."""
     event = second_part(events)
     visit = event.visit
@@ -174,22 +166,22 @@ def moved_seam(events: list[Event], batches: int) -> list[Event]:
     return exchanged(events, event, replace(event, visit=moved))
 
 
-def overlap(events: list[Event]) -> list[Event]:
+def overlap(events: list[ev.Event]) -> list[ev.Event]:
     return moved_seam(events, -1)
 
 
-def gap(events: list[Event]) -> list[Event]:
+def gap(events: list[ev.Event]) -> list[ev.Event]:
     return moved_seam(events, +1)
 
 
-def end_left_out(events: list[Event]) -> list[Event]:
+def end_left_out(events: list[ev.Event]) -> list[ev.Event]:
     """The second part says that the partition is whole, one batch before its end."""
     event = second_part(events)
     short = replace(event.visit, batches=event.visit.batches - 1)
     return exchanged(events, event, replace(event, visit=short))
 
 
-SEEDED: dict[Callable[[list[Event]], list[Event]], tuple[str, str]] = {
+SEEDED: dict[Callable[[list[ev.Event]], list[ev.Event]], tuple[str, str]] = {
     lost_visit: ("isolation", "the config's head was"),
     doubled_visit: ("completeness", "was visited twice"),
     forked_chain: ("isolation", "the config's head was"),
@@ -208,7 +200,9 @@ def test_the_record_as_it_is_breaks_nothing(recorded: RunFolder) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDED, ids=lambda seed: seed.__name__)
-def test_a_seeded_violation_is_found(recorded: RunFolder, seed: Callable[[list[Event]], list[Event]]) -> None:
+def test_a_seeded_violation_is_found(
+    recorded: RunFolder, seed: Callable[[list[ev.Event]], list[ev.Event]]
+) -> None:
     invariant, words = SEEDED[seed]
     changed = seed(read_journal(recorded.history))
     write_history(recorded.history, changed)
@@ -254,10 +248,10 @@ HERE = deciding(load_recipe(RECIPE))
     ids=["the same versions", "another version", "no versions on record"],
 )
 def test_decisions_that_do_not_follow_from_the_record_are_wrong_unless_versions_differ(
-    happened: list[Event], tmp_path: Path, versions: Mapping[str, str], code: int, words: str
+    happened: list[ev.Event], tmp_path: Path, versions: Mapping[str, str], code: int, words: str
 ) -> None:
     """As after a change of the scheduler that is forged in all places."""
-    led = [replace(e, versions=versions) if isinstance(e, LeaderChanged) else e for e in happened]
+    led = [replace(e, versions=versions) if isinstance(e, ev.LeaderChanged) else e for e in happened]
     folder = RunFolder(tmp_path / PLAN.run)
     folder.path.mkdir()
     record(led, folder, scheduler="random")

@@ -11,16 +11,8 @@ from functools import reduce
 import pytest
 
 from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model import events as ev
 from cerebro_elastic.core.model.attempts import FailureKind
-from cerebro_elastic.core.model.events import (
-    ConfigCreated,
-    ConfigEnded,
-    Event,
-    NodeQuarantined,
-    StateRead,
-    UnitAssigned,
-    UnitCommitted,
-)
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
@@ -70,11 +62,11 @@ def eventful(seed: int) -> tuple[World, list[int]]:
     return world, [at for at in joined if at]
 
 
-def record_of(events: Sequence[Event], at: int) -> list[Event]:
+def record_of(events: Sequence[ev.Event], at: int) -> list[ev.Event]:
     """The record of a machine that joined after ``at`` events."""
     state = reduce(fold, events[:at], State())
-    visits = tuple(event.visit for event in events[:at] if isinstance(event, UnitCommitted))
-    return [StateRead(state.revision, state, visits), *events[at:]]
+    visits = tuple(event.visit for event in events[:at] if isinstance(event, ev.UnitCommitted))
+    return [ev.StateRead(state.revision, state, visits), *events[at:]]
 
 
 @pytest.mark.parametrize("seed", [1, 25, 26, 27])
@@ -85,16 +77,18 @@ def test_each_machine_of_a_run_has_a_record_that_is_explained(seed: int) -> None
         assert redecide(record, POLICY, world.search).explanation is None, at
 
 
-def forged(events: Sequence[Event]) -> Iterator[list[Event]]:
+def forged(events: Sequence[ev.Event]) -> Iterator[list[ev.Event]]:
     """Records in which one decision was changed."""
     for at, event in enumerate(events):
         match event:
-            case UnitAssigned(attempt=attempt):
-                other: Event = replace(event, attempt=replace(attempt, expected=77.0))
-            case ConfigCreated(config=config):
+            case ev.UnitAssigned(attempt=attempt):
+                other: ev.Event = replace(event, attempt=replace(attempt, expected=77.0))
+            case ev.ConfigCreated(config=config):
                 other = replace(event, config=replace(config, hparams={"lr": 9.0}))
-            case ConfigEnded() | NodeQuarantined():
-                other = replace(event, **{"reason" if isinstance(event, ConfigEnded) else "why": "no reason"})
+            case ev.ConfigEnded() | ev.NodeQuarantined():
+                other = replace(
+                    event, **{"reason" if isinstance(event, ev.ConfigEnded) else "why": "no reason"}
+                )
             case _:
                 continue
         yield [*events[:at], other, *events[at + 1 :]]
@@ -115,7 +109,7 @@ def test_each_forged_decision_is_found(seed: int) -> None:
 def test_an_assignment_says_what_its_leader_had_read(read: int, explained: bool) -> None:
     """What is decided on an earlier state than the record begins with cannot be decided again."""
     world, _ = eventful(1)
-    at, event = next((n, e) for n, e in enumerate(world.events) if isinstance(e, UnitAssigned))
+    at, event = next((n, e) for n, e in enumerate(world.events) if isinstance(e, ev.UnitAssigned))
     head = RecordHead(world.events[at - 1].revision + read, "digest")
     forged = replace(event, attempt=replace(event.attempt, expected=77.0, record=head))
     again = redecide([*record_of(world.events[:at], at), forged], POLICY, world.search)

@@ -8,18 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cerebro_elastic.core.history.view import ConfigHistory
+from cerebro_elastic.core.model import events as ev
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Status
-from cerebro_elastic.core.model.events import (
-    Event,
-    LeaderChanged,
-    NodeJoined,
-    UnitAssigned,
-    UnitCommitted,
-    UnitFailed,
-    UnitTrained,
-    UnitWithdrawn,
-)
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.results.verify import verify
@@ -79,23 +70,23 @@ def missed(strikes: Sequence[Strike]) -> Iterator[str]:
             yield f"did not strike, as {why}: {strike.fault}"
 
 
-def fate(strike: Strike, events: Sequence[Event]) -> str:
+def fate(strike: Strike, events: Sequence[ev.Event]) -> str:
     """What became of the unit that the fault hit, or of the lead."""
     if not strike.revision:
         return "did not strike"
     if strike.fault.whom in (Whom.ETCD, Whom.STORAGE):
         return "ridden out"
     if strike.fault.whom is Whom.CONTROLLER:
-        later = [e.leader for e in events if isinstance(e, LeaderChanged) and e.revision > strike.revision]
+        later = [e.leader for e in events if isinstance(e, ev.LeaderChanged) and e.revision > strike.revision]
         return "another led" if later else "led on"
     if not strike.attempt:
         return "between units"
     match next((e for e in events if _token(e) == strike.attempt), None):
-        case UnitCommitted(visit=visit):
+        case ev.UnitCommitted(visit=visit):
             return "unit committed" if visit.whole else "part committed"
-        case UnitFailed(failure=failure):
+        case ev.UnitFailed(failure=failure):
             return f"unit failed: {failure.kind}"
-        case UnitWithdrawn():
+        case ev.UnitWithdrawn():
             return "unit withdrawn"
     return "unit never ended"
 
@@ -114,9 +105,9 @@ def hits(strikes: Sequence[Strike], nodes: Iterable[str]) -> Counter[str]:
     return hits_by_node
 
 
-def wasted(cluster: Cluster, events: Sequence[Event]) -> dict[str, set[int]]:
+def wasted(cluster: Cluster, events: Sequence[ev.Event]) -> dict[str, set[int]]:
     """Attempts that a node's ranks began and that became no visit, by node."""
-    committed = {e.visit.attempt for e in events if isinstance(e, UnitCommitted)}
+    committed = {e.visit.attempt for e in events if isinstance(e, ev.UnitCommitted)}
     lost = {}
     for node in cluster.nodes:
         began = {line["attempt"] for line in _log(cluster.log_of(node)) if line["event"] == "began"}
@@ -138,11 +129,11 @@ def _unlike_their_replay(result: RunResult) -> Iterator[str]:
 
 
 def _restarted_unharmed(
-    cluster: Cluster, events: Sequence[Event], strikes: Sequence[Strike]
+    cluster: Cluster, events: Sequence[ev.Event], strikes: Sequence[Strike]
 ) -> Iterator[str]:
     """Each restart or new registration of a node has a fault on that very node for its cause."""
     hit = hits(strikes, cluster.nodes)
-    joined = Counter(e.node.name for e in events if isinstance(e, NodeJoined))
+    joined = Counter(e.node.name for e in events if isinstance(e, ev.NodeJoined))
     for name, process in cluster.nodes.items():
         counts = {
             "was started": process.starts,
@@ -154,13 +145,13 @@ def _restarted_unharmed(
                 yield f"{name} {what} {count} times, but was hit {hit[name]} times"
 
 
-def _wasted(cluster: Cluster, events: Sequence[Event], strikes: Sequence[Strike]) -> Iterator[str]:
+def _wasted(cluster: Cluster, events: Sequence[ev.Event], strikes: Sequence[Strike]) -> Iterator[str]:
     """A hit costs at most the unit in training and the one that is being saved behind it."""
     hit = hits(strikes, cluster.nodes)
-    committed = {e.visit.attempt for e in events if isinstance(e, UnitCommitted)}
-    trained = {e.token: e.node for e in events if isinstance(e, UnitTrained)}
+    committed = {e.visit.attempt for e in events if isinstance(e, ev.UnitCommitted)}
+    trained = {e.token: e.node for e in events if isinstance(e, ev.UnitTrained)}
     unsaved = Counter(node for token, node in trained.items() if token not in committed)
-    behind = {e.revision: e.attempt.queued_behind for e in events if isinstance(e, UnitAssigned)}
+    behind = {e.revision: e.attempt.queued_behind for e in events if isinstance(e, ev.UnitAssigned)}
     for node, units in wasted(cluster, events).items():
         # Of one that was queued the one ahead may have been saved behind it, and was lost with it.
         single = sum(behind.get(token) not in units for token in units)
@@ -203,13 +194,13 @@ def processes_below(folder: Path) -> list[str]:
     return commands
 
 
-def _token(event: Event) -> int | None:
+def _token(event: ev.Event) -> int | None:
     match event:
-        case UnitCommitted(visit=visit):
+        case ev.UnitCommitted(visit=visit):
             return visit.attempt
-        case UnitFailed(failure=failure):
+        case ev.UnitFailed(failure=failure):
             return failure.attempt
-        case UnitWithdrawn(token=token):
+        case ev.UnitWithdrawn(token=token):
             return token
     return None
 

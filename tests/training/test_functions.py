@@ -41,8 +41,7 @@ def net(width=8):
     return nn.Sequential(*first, nn.Dropout(0.3), nn.Linear(width, 2))
 
 def sgd(lr, width=8):
-    model = net(width)
-    return model, torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    return sgd_of(net(width), lr)
 
 def one_cycle(lr, steps):
     model = net()
@@ -127,6 +126,48 @@ def evaluate(model, batches):
 
 def half(output, target):
     return torch.tensor(0.5)
+
+class Buffers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.register_buffer("mean", None)
+        self.register_buffer("bank", torch.zeros(0, 2))
+        self.register_buffer("mask", torch.ones(2))
+        self.register_buffer("hidden", torch.zeros(2), persistent=False)
+        self.register_buffer("constant", torch.ones(2), persistent=False)
+        self.register_buffer("adjacency", torch.eye(2).to_sparse())
+
+    def forward(self, x):
+        out = self.linear(x)
+        if self.training:
+            last = out.detach()
+            self.mean = last.mean(0) if self.mean is None else self.mean + last.mean(0)
+            self.bank = torch.cat([self.bank, last])[-6:]
+            self.mask = self.mask > 0 if self.mask.dtype is torch.float32 else ~self.mask
+            self.hidden += last.sum(0)
+            self.adjacency = (self.adjacency * 1.01).coalesce()
+        extra = self.mean + self.bank.mean(0) + self.mask + self.hidden + self.constant
+        return out * (1 + 0.01 * (extra + torch.sparse.mm(self.adjacency, torch.ones(2, 1)).T))
+
+def sgd_of(model, lr):
+    return model, torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+
+def buffers(lr):
+    return sgd_of(Buffers(), lr)
+
+def lazy(lr):
+    return sgd_of(nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d(), nn.ReLU(), nn.LazyLinear(2)), lr)
+
+def train_with_hook(model, batches):
+    model[0].register_forward_hook(lambda *_: None)
+    for x, y in batches:
+        model(x)
+
+def train_with_layer(model, batches):
+    for x, y in batches:
+        model(x)
+    model.append(nn.Linear(2, 2))
 
 def returns_three_models(): return net(), net(), net()
 def returns_nothing(): return None
@@ -268,6 +309,8 @@ CASES: dict[str, dict[str, Any]] = {
     "plateau": {"model_fn": "users_net:plateau"},
     "as timm's and schedulefree's": {"model_fn": "users_net:halving"},
     "as timm's, per step": {"model_fn": "users_net:halving", "step_scheduler": "step"},
+    "layers made by the first batch": {"model_fn": "users_net:lazy"},
+    "buffers that grow, come, and change their type": {"model_fn": "users_net:buffers"},
     "clip, noise of numpy": {"model_fn": "users_net:sgd", "clip": 0.05, "input_fn": "users_net:noisy"},
 }
 
@@ -288,7 +331,9 @@ def test_units_are_the_sequential_loop(case: str, root: Path) -> None:
     reference.run()
 
     state = results[-1].state
-    assert_same(dict(state["model"]), dict(reference.model.state_dict()))
+    assert_same(_dense(state["model"]), _dense(reference.model.state_dict()))
+    assert_same(hidden(state), {k: v for k, v in reference.model.named_buffers() if k in hidden(state)})
+    assert list(hidden(state)) == (["hidden"] if name == "buffers" else []), "those that training writes to"
     packed = reference.optimizer.state_dict()
     for slots, expected in zip(state["optimizer"]["state"].values(), packed["state"].values(), strict=True):
         assert_same(slots, expected)
@@ -300,6 +345,28 @@ def test_units_are_the_sequential_loop(case: str, root: Path) -> None:
     epochs = [result.metrics for result in results if "val_loss" in result.metrics]
     assert [m["train_loss"] for m in epochs] == pytest.approx(reference.train_loss, abs=1e-12)
     assert [m["val_loss"] for m in epochs] == pytest.approx(reference.val_loss, abs=1e-12)
+
+
+def hidden(state: TaskState) -> dict[str, Any]:
+    """The buffers that the model's state dict leaves out, as far as they are carried."""
+    parts = state["objects"]["model"]["buffers"]
+    return {f"{at}.{name}".lstrip("."): value for at, part in parts.items() for name, value in part.items()}
+
+
+def _dense(tensors: Any) -> dict[str, Any]:
+    return {name: value.to_dense() if value.is_sparse else value for name, value in tensors.items()}
+
+
+@pytest.mark.parametrize(
+    ("train_fn", "message"),
+    [
+        ("train_with_hook", r"Sequential\.0 has got or lost a hook during training"),
+        ("train_with_layer", r"Sequential\.5: layers or parameters have come, gone or been replaced"),
+    ],
+)
+def test_a_hook_or_a_layer_that_comes_is_refused_by_name(root: Path, train_fn: str, message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        run(task(root, model_fn="users_net:sgd", train_fn=f"users_net:{train_fn}"), lr=0.1)
 
 
 def test_gradients_that_a_train_fn_leaves_hop(root: Path) -> None:

@@ -79,10 +79,8 @@ TABLE = {
     **{module: Row(module, "scratch") for module in SCRATCH},
     "lazy layers": ordinary("Lazy"),
     "buffers that grow, come and go": ordinary("Buffers"),
-    "weights that are tied": ordinary("Tied"),
     "an optimizer set up again": ordinary("OptimizerAnew"),
     "sparse gradients by hand": ordinary("Sparse", validates=False),
-    "odd optimizer state": ordinary("Odd"),
     "lbfgs": ordinary("Lbfgs"),
     "an optimizer with a state dict of its own": ordinary("CountsBeside"),
     "torchmetrics' wrappers": ordinary("Wrapped"),
@@ -102,7 +100,6 @@ TABLE = {
     "a setting": Row("SetsDtype", r"torch\.set_default_dtype changed from torch\.float32 to torch\.float64"),
     "a walk through the loader": Row("WalksThrough", r"walks through the training batches itself"),
     "a hook of a layer": ordinary("Hooked", verdict=r"net\.0 has got or lost a hook during training"),
-    "a parameter that comes": ordinary("Grown", verdict=f"Grown: {GONE}"),
     "a layer of another class": ordinary("Swapped", verdict=rf"Swapped\.net\.1: {GONE}"),
     "another optimizer": ordinary("OtherOptimizer", verdict="had the optimizers SGD and has Adam now"),
 }

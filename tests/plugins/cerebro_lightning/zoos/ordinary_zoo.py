@@ -4,11 +4,9 @@ dense tensors, and what a module sees of its trainer. One trait each."""
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from typing import Any
 
 import lightning as L
-import numpy as np
 import torch
 import torchmetrics
 from lightning.pytorch.callbacks import (
@@ -72,15 +70,6 @@ class Buffers(Net):
         return loss * (1 + 0.001 * (extra + torch.sparse.mm(self.adjacency, torch.ones(3, 1)).sum()))
 
 
-class Grown(Net):
-    """A parameter that comes, in a group of its own."""
-
-    def on_train_epoch_start(self) -> None:
-        if self.current_epoch == 1:
-            self.extra = nn.Parameter(torch.zeros(3))
-            self.trainer.optimizers[0].add_param_group({"params": [self.extra]})
-
-
 class Swapped(Net):
     """A layer of another class takes a place."""
 
@@ -116,52 +105,6 @@ class Sparse(L.LightningModule):
     def configure_optimizers(self) -> Any:
         tables = [*self.table.parameters(), *self.other.parameters()]
         return [torch.optim.SparseAdam(tables, lr=0.05), torch.optim.SGD(self.head.parameters(), lr=0.1)]
-
-
-class OddOptimizer(torch.optim.Optimizer):
-    """Its state has keys and values of all kinds."""
-
-    def __init__(self, params: Any, lr: float = 0.1) -> None:
-        super().__init__(params, {"lr": lr, "note": "plain", "none": None, "pair": (1, 2), "list": [1.0]})
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        with torch.enable_grad():
-            loss = closure() if closure is not None else None
-        common = self.state["common"]
-        common["steps"] = common.get("steps", 0) + 1
-        self.state["count"] = self.state.get("count") or 0
-        self.state["count"] += 1
-        self.state[3] = {"three": [common["steps"]]}
-        for group in self.param_groups:
-            group["list"].append(float(common["steps"]))
-            for number, p in enumerate(group["params"]):
-                if p.grad is None:
-                    continue
-                state = self.state[p]
-                state.setdefault("step", 0)
-                state.setdefault("none", None)
-                state.setdefault("name", "odd")
-                state.setdefault("sizes", {"shape": p.shape, "flags": {1, 2}, "pair": (1, None)})
-                state.setdefault("array", np.zeros(2))
-                state.setdefault("history", deque(maxlen=3))
-                state.setdefault("matrices", [torch.eye(n, dtype=torch.float64) for n in p.shape])
-                state.setdefault("counts", defaultdict(int))
-                state["step"] += 1
-                state["array"] += 1.0
-                state["counts"][number] += 1
-                state["history"].append(p.grad.clone())
-                for at, matrix in enumerate(state["matrices"]):
-                    matrix.mul_(0.99).diagonal().add_(float(p.grad.sum()) * 0.01 * (at + 1))
-                size = sum(float(m.trace()) for m in state["matrices"]) / (1 + state["step"])
-                mean = torch.stack(list(state["history"])).mean(0)
-                p.add_(mean, alpha=-group["lr"] * (1 + 0.01 * size))
-        return loss
-
-
-class Odd(Net):
-    def configure_optimizers(self) -> Any:
-        return OddOptimizer(self.parameters(), lr=0.05)
 
 
 class Lbfgs(Net):
@@ -299,22 +242,6 @@ class Normed(Net):
         fourth = parametrizations.orthogonal(nn.Linear(width, width))
         fifth = nn.utils.spectral_norm(nn.Linear(width, 3))
         return nn.Sequential(first, nn.ReLU(), second, third, fourth, fifth)
-
-
-class Tied(Net):
-    """Weights and a buffer that two parts share."""
-
-    def body(self, width: int) -> nn.Module:
-        first, second, third = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6)
-        second.weight = first.weight
-        for part in (first, second):
-            part.register_buffer("seen", torch.zeros(1))
-        second.seen = first.seen
-        return nn.Sequential(first, second, third, nn.Linear(6, 3))
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        self.net[0].seen += 1
-        return super().training_step(batch, batch_idx) * (1 + 0.01 * self.net[1].seen.sum())
 
 
 class PrunedByHand(Net):
