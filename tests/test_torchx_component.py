@@ -20,7 +20,6 @@ from typing import Any
 import psutil
 import pytest
 import typer
-from kubernetes import client
 from torchx.runner import get_runner
 from torchx.specs.finder import ComponentValidationException, get_components
 from torchx.version import __version__ as TORCHX
@@ -141,6 +140,8 @@ def test_kubernetes() -> None:
     cfg = {"queue": "q", "service_account": "reader", **({"validate_spec": False} if NIGHTLY else {})}
     with pytest.warns(UserWarning, match="Volcano"):
         request = dry("kubernetes", *words, **cfg)
+    from kubernetes import client  # which takes two seconds to import
+
     job = client.ApiClient().sanitize_for_serialization(request.resource)
     assert (job["spec"]["queue"], job["spec"]["maxRetry"]) == ("q", 3)
     etcd, *hosts = job["spec"]["tasks"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kubernetes import client
-
 _PLAIN = {"str": str, "int": int, "float": (int, float), "bool": bool, "object": object, "datetime": str}
 
 
@@ -28,6 +26,8 @@ def check_type(value: Any, kind: str, where: str) -> Any:
         if not isinstance(value, _PLAIN[kind]) or (isinstance(value, bool) and kind in ("int", "float")):
             raise ValueError(f"{where} is {value!r}: expected {kind}")
         return value
+    from kubernetes import client  # which takes two seconds to import
+
     model = getattr(client, kind)
     attributes = {key: name for name, key in model.attribute_map.items()}
     if not isinstance(value, dict) or (unknown := value.keys() - attributes.keys()):
