@@ -349,7 +349,7 @@ OF_CHOICES = (
 
 def test_the_true_machine_breaks_none() -> None:
     for kind in (walks, searching_walks, choosing_walks, saving_walks):
-        assert all(violations == [] for violations in islice(kind(FirstFit()), 40))
+        assert all(violations == [] for violations in islice(kind(FirstFit()), 25))
 
 
 @pytest.mark.parametrize(("invariant", "story"), MUTATIONS)

@@ -11,12 +11,12 @@ from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import advance, next_units, position, units_left
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model import events as ev
-from cerebro_elastic.core.model.attempts import Attempt, Failure, Member, ProfileResult, Visit
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Member, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.state import State, Streak
 from cerebro_elastic.core.model.units import CheckpointRef, Measurement, PartialUnit, Phase, Strategy, Unit
 from cerebro_elastic.errors import IllegalEvent
 from support import builders
@@ -65,6 +65,53 @@ def test_a_unit_left_before_its_end_is_the_configs_only_next_one() -> None:
     assert units_left(config, PLAN) == 3
     config = advance(config, visit(Unit("c0", 0, 0), index_in_epoch=2), PLAN)
     assert (config.epoch, config.parts, position(config)) == (1, 0, 0)
+
+
+def test_failures_in_a_row_make_a_streak_which_a_commit_ends() -> None:
+    failing = folded([*HISTORY, ev.UnitFailed(9, failed())])
+    assert failing.streaks == {"b": Streak(1, 8, FailureKind.CRASH, "boom")}
+    quarantined = fold(failing, ev.NodeQuarantined(10, "b", "it fails", 8, 60.0))
+    assert (quarantined.quarantined, quarantined.quarantined_for) == ({"b": "it fails"}, {"b": 8})
+    forgiven = fold(quarantined, ev.NodeReleased(11, "b"))
+    assert (forgiven.quarantined, forgiven.quarantined_for) == ({}, {"b": 8})
+    again = fold(forgiven, ev.UnitAssigned(12, Attempt(UNIT, "b", registration=4, config_revision=9)))
+    assert fold(again, ev.UnitFailed(13, failed(12))).streaks["b"].failures == 2
+    well = fold(again, ev.UnitCommitted(13, visit(attempt=12)))
+    assert (well.streaks, well.quarantined_for) == ({}, {})
+
+
+SAVING = [*HISTORY, ev.UnitTrained(9, "b", 8)]
+
+
+NEXT = Attempt(Unit("c1", 0, 1), "b", registration=4, config_revision=6)
+
+
+def test_a_trained_unit_is_saved_while_its_node_trains_the_next() -> None:
+    saving = folded(SAVING)
+    assert (saving.attempts, saving.saving["b"].trained) == ({}, 9)
+    assert saving.running("c0") == saving.saving["b"], "the config stays busy"
+    both = fold(saving, ev.UnitAssigned(10, NEXT))
+    assert both.underway() == [both.saving["b"], both.attempts["b"]], "in the order of their tokens"
+    ends = [ev.UnitCommitted(11, visit()), ev.UnitFailed(11, failed()), ev.UnitWithdrawn(11, "b", 8)]
+    for end in ends:
+        after = fold(both, end)
+        assert (after.saving, after.attempts) == ({}, both.attempts), end
+    with pytest.raises(IllegalEvent, match="it saves"):
+        fold(both, ev.UnitTrained(11, "b", 10))
+    assert fold(fold(both, ends[0]), ev.UnitTrained(12, "b", 10)).saving["b"].token == 10
+    with pytest.raises(IllegalEvent, match="isolation"):
+        fold(saving, ev.UnitAssigned(10, Attempt(Unit("c0", 0, 0), "a", 3, 5)))
+
+
+def test_a_streak_goes_by_the_order_of_attempts_not_of_their_ends() -> None:
+    both = folded([*SAVING, ev.UnitAssigned(10, NEXT)])
+    newer = replace(failed(10), unit=NEXT.unit, kind=FailureKind.STORAGE)
+    streak = Streak(1, 10, FailureKind.STORAGE, "boom")
+    assert fold(fold(both, ev.UnitFailed(11, newer)), ev.UnitCommitted(12, visit())).streaks == {"b": streak}
+    failing = fold(fold(both, ev.UnitFailed(11, newer)), ev.UnitFailed(12, failed()))
+    assert failing.streaks == {"b": replace(streak, failures=2)}
+    done = fold(both, ev.UnitCommitted(11, visit(NEXT.unit, attempt=10)))
+    assert fold(done, ev.UnitFailed(12, failed())).streaks == {}, "what it did since went well"
 
 
 GANG = Strategy("ddp", 2, 2)
