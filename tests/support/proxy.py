@@ -30,7 +30,6 @@ class Bad(Enum):
     LOST = "it is done, and the connection ends without an answer"
     CUT = "the connection ends in the middle of the answer"
     SHORT = "half of the answer comes as if it was all"
-    LATE = "it is done, when those who hang are let go"
 
 
 _CODES = {
@@ -149,8 +148,6 @@ def _handler(proxy: BadProxy) -> type[BaseHTTPRequestHandler]:
             elif bad is Bad.HANG:
                 released.wait()
             elif bad is not Bad.DROP:
-                if bad is Bad.LATE:
-                    released.wait()
                 if self.command in ("PUT", "POST"):
                     released.wait(proxy.delay)
                 self.forward(body, bad)
