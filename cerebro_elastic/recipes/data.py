@@ -70,7 +70,7 @@ class Preparation(Section):
         json_schema_extra={"shown": "none"},
     )
     """No unit, search or stopping rule reads it: the best config is measured on it once, when the run has
-    ended; see [a test set](../how-to/test-set.md)."""
+    ended; see [a test set](../how-to/folds.md#a-test-set)."""
     valid_partitions: Partitions = Field(1, description="Number of validation partitions.")
     """With several, validation data of their own are shuffled, too."""
     labels: Names = Field(

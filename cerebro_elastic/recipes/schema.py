@@ -158,7 +158,7 @@ class Recipe(Section):
     """URL for checkpoints and logs instead of the run's folder: `s3://bucket/path`. Each run has a folder
     of its id there."""
     keep: Literal["epochs"] | None = None
-    """`epochs`: the state at the end of each epoch stays, for [later runs](../how-to/reuse.md) to begin with,
+    """`epochs`: the state at the end of each epoch stays, for [later runs](../how-to/runs.md#train-only-what-is-new) to begin with,
     not only the last two states and the best epoch's."""
     validation: Annotated[Literal["epoch", "evaluate"] | Folds, WrapValidator(validation_section)] = "epoch"
     """`epoch`: at the end of each epoch's last unit. `evaluate`: in units of their own (with Lightning
@@ -172,7 +172,7 @@ class Recipe(Section):
     from one ordinary fit: `warn` or `stop`. `off`: no check."""
     loggers: Loggers | None = None
     """Where logged rows go during the run, instead of TensorBoard: `tensorboard`, `mlflow`, `wandb`, or one
-    of Lightning's; see [loggers](../how-to/watching.md#loggers) and [trackers](../how-to/trackers.md)."""
+    of Lightning's; see [loggers](../how-to/trackers.md)."""
 
     @field_validator("gang")
     @classmethod
