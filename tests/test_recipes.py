@@ -283,7 +283,7 @@ limits: {tries: 0, not_finite: ignore, hang_factor: 0.5, hang_seconds: 0}
         ("", "digits.yaml: the recipe is empty"),
         ("- 1", "digits.yaml: a recipe is a mapping of keys, this is a list"),
         ("a: 1\nb: [1, 2", "digits.yaml:2: not valid YAML"),
-        ("a: 1\nb: 2\na: 3", "digits.yaml:3: 'a' is there twice, first at digits.yaml:1"),
+        ("a: 1\nb: 2\na: 3", "digits.yaml:3: 'a' appears twice, first at digits.yaml:1"),
         ("a: !!python/object:os.system x", "not valid YAML"),
         (BOMB, "digits.yaml:1: over 100,000 values, with aliases (*name) written out"),
         ("a: &a {b: *a}", "digits.yaml:1: lists and mappings are nested more than 100 deep"),
@@ -328,7 +328,7 @@ def test_bad_yaml_is_one_clear_message(tmp_path: Path, text: str, words: str) ->
         ({"parallelism": {"use": "single", "ranks": 2}}, "single trains on one rank"),
         (
             {"parallelism": ["ddp", {"use": "ddp", "ranks": 2}], "node": {"ranks": 2}},
-            "ddp on 2 ranks is there twice",
+            "ddp on 2 ranks appears twice",
         ),
         ({"gang": 2, "nodes": 2}, "`gang` is 2, and nothing here trains on more than 1 node:"),
         ({"gang": 2}, "the run has at most 1 node "),
