@@ -158,9 +158,7 @@ def _walk(node: yaml.Node, path: Path, label: str, places: dict[Path, str], prob
             if key.tag != "tag:yaml.org,2002:str":
                 problems.append(f"{place}: a key must be a string, got {key.value!r}; put it in quotes")
             elif inner in places:
-                problems.append(
-                    f"{place}: {key.value!r} appears twice, first at {places[inner]}; remove one"
-                )
+                problems.append(f"{place}: {key.value!r} appears twice, first at {places[inner]}; remove one")
             places[inner] = place
             _walk(item, inner, label, places, problems)
 
