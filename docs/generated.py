@@ -314,14 +314,14 @@ def events_reference() -> str:
 
 EXTRAS: Mapping[str, str] = {
     "boosting": "LightGBM and XGBoost",
-    "cli": "[LightningCLI files](config-files.md) as tasks",
+    "cli": "[LightningCLI files](models.md#config-files) as tasks",
     "cloudpickle": "what a notebook defines and has no source that can be written",
     "deepspeed": "ZeRO stages 1 to 3",
     "etcd3": "etcd over gRPC",
     "exact": "CP-SAT, for the scheduler `exact`",
     "examples": "the data of the examples: scikit-learn's digits, flights, pictures",
     "gpu": "the utilisation of NVIDIA GPUs (`nvidia-ml-py`)",
-    "hydra": "[configs of Hydra](config-files.md#hydra) as tasks",
+    "hydra": "[configs of Hydra](models.md#hydra) as tasks",
     "jax": "JAX, optax and flax",
     "keras": "Keras 3",
     "kubernetes": "`torchx run cerebro.mop` on Kubernetes",
@@ -339,7 +339,7 @@ EXTRAS: Mapping[str, str] = {
     "tensorboard": "TensorBoard files",
     "torchx": "`torchx run cerebro.mop`",
     "transformers": "[transformers and PEFT](transformers.md)",
-    "ui": "[the live page](live-page.md)",
+    "ui": "[the live page](watching.md#the-live-page)",
     "wandb": "the tracker [W&B](trackers.md)",
 }
 """What each extra of the package brings, but for those of its developers."""

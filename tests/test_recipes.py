@@ -271,7 +271,7 @@ limits: {tries: 0, not_finite: ignore, hang_factor: 0.5, hang_seconds: 0}
     [
         ("", "digits.yaml: the recipe is empty"),
         ("a: 1\nb: [1, 2", "digits.yaml:2: not valid YAML"),
-        ("a: 1\nb: 2\na: 3", "digits.yaml:3: 'a' is there twice, first at digits.yaml:1"),
+        ("a: 1\nb: 2\na: 3", "digits.yaml:3: 'a' appears twice, first at digits.yaml:1"),
         ("a: !!python/object:os.system x", "not valid YAML"),
         (BOMB, "digits.yaml:1: over 100,000 values, with aliases (*name) written out"),
         ("a: &a {b: *a}", "digits.yaml:1: lists and mappings are nested more than 100 deep"),

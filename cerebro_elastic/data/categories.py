@@ -1,4 +1,4 @@
-"""Words and whole numbers as classes: which categories a column has, and the codes of its values.
+"""Words and whole numbers as classes: a column's categories, and the codes of its values.
 
 One word may be written in several forms of Unicode: ``é`` is one sign, or ``e`` with an accent behind it.
 Categories have the composed form (NFC), and each of its forms has the same code.
@@ -22,11 +22,11 @@ class Coded(np.ndarray[Any, np.dtype[np.int64]]):
     """A vector of codes, int64. Code ``i`` stands for ``categories[i]``."""
 
     categories: Sequence[Category] = ()
-    """What the codes stand for."""
+    """The value of each code."""
 
     @classmethod
     def of(cls, codes: Any, categories: Sequence[Category]) -> Self:
-        """The codes, which stand for ``categories``."""
+        """The codes of ``categories``."""
         column = np.asarray(codes, np.int64).view(cls)
         column.categories = tuple(categories)
         return column
@@ -36,7 +36,7 @@ class Coded(np.ndarray[Any, np.dtype[np.int64]]):
 
 
 def canonical(word: Any) -> Any:
-    """The form in which text stands among the categories; what is no text stays as it is."""
+    """The form of text among the categories; other values stay as they are."""
     return unicodedata.normalize("NFC", word) if isinstance(word, str) else word
 
 
@@ -56,7 +56,7 @@ def words_in(values: Iterable[str], what: str) -> list[str]:
 
 
 def _as_seen(word: str) -> str:
-    """The word without what a reader does not see: spaces at its ends, invisible signs, forms of letters."""
+    """The word without invisible differences: spaces at its ends, invisible signs, forms of letters."""
     plain = "".join(
         sign for sign in unicodedata.normalize("NFKC", word) if unicodedata.category(sign) != "Cf"
     )
@@ -87,7 +87,7 @@ def categories_of(name: str, column: NDArray[Any], what: str) -> list[Category]:
 
 
 def is_words(column: object) -> bool:
-    """Whether these are words, which become codes without being asked: text, of which not most is numbers."""
+    """Whether these are words, which become codes automatically: text that is not mostly numbers."""
     if not isinstance(column, np.ndarray) or column.dtype.kind not in "OU" or column.ndim != 1:
         return False
     values = [value for value in column.tolist() if value is not None]

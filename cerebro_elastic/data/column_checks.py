@@ -1,4 +1,4 @@
-"""What columns must be before they become a dataset; each function raises ``DataError`` or returns."""
+"""Checks of columns before they become a dataset; each function raises ``DataError`` or returns."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def check_column(
 
 
 def check_given(name: str, values: Sequence[Any], what: str) -> None:
-    """No value is ``None``, as a table has it where there is none."""
+    """No value is ``None``, which stands for a missing one in a table."""
     missing = [row for row, value in enumerate(values) if value is None]
     if len(missing) == len(values):
         raise DataError(f"column {name!r} of {what} is empty: leave it out by `columns`")
@@ -156,8 +156,8 @@ def _refuse_objects(name: str, column: NDArray[Any], what: str, leave: str, of_m
 
 
 def mostly_numbers(texts: Sequence[str]) -> bool:
-    """Whether at least half of the rows, or of the different texts, are numbers: the others are likely to
-    stand for a missing number, or are one in another notation."""
+    """Whether at least half of the rows, or of the different texts, are numbers: the others probably stand
+    for a missing number, or are one in another notation."""
     numbers = {text: is_number(text) or _is_written_number(text) for text in set(texts)}
     return 2 * sum(numbers.values()) >= len(numbers) or 2 * sum(map(numbers.__getitem__, texts)) >= len(texts)
 
@@ -196,11 +196,11 @@ def described(column: Column) -> str:
 
 
 def check_finite(columns: Columns, names: Sequence[str], what: str, features: Sequence[str] = ()) -> None:
-    """No NaN and nothing infinite in the columns ``names``, or in any if none are named. ``features`` are the
-    names of what stands in the matrix ``features``, for messages."""
+    """No NaN and no infinity in the columns ``names``, or in any if none are named. ``features`` names the
+    columns of the matrix ``features``, for messages."""
     if unknown := [name for name in names if name not in columns]:
         raise DataError(
-            f"there is no column {unknown[0]!r} for `labels`: {did_you_mean(unknown[0], columns)}"
+            f"`labels` names {unknown[0]!r}, which is no column: {did_you_mean(unknown[0], columns)}"
         )
     for name in names or columns:
         column, source = columns[name], name
@@ -214,7 +214,7 @@ def check_finite(columns: Columns, names: Sequence[str], what: str, features: Se
             kind = "NaN" if np.isnan(values).any() else "infinite values"
             raise DataError(
                 f"column {source!r} of {what} holds {kind} in {_rows(rows.tolist(), len(column))}; "
-                f"{_REPAIR}; or, if the model knows what to do with them, name in `labels` which columns "
+                f"{_REPAIR}; or, if the model can handle them, name in `labels` which columns "
                 "have none"
             )
 

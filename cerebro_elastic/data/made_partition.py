@@ -1,5 +1,5 @@
-"""What a host has made of a partition's shards. The first host of a run records it beside the manifest; what
-others make, and what is made again later, must be the same."""
+"""The columns that a host has made of a partition's shards. The first host of a run records their digests
+beside the manifest; other hosts, and later attempts, must make the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cerebro_elastic.system.files import Place, create, locate, read, redacted, 
 
 _NAME = "made.json"
 _KEPT = 4096
-"""The number of partitions of which a process remembers what was made."""
+"""The number of partitions whose records a process remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ def numbered(at: int) -> str:
 
 
 def path_in(folder: Path) -> Path:
-    """The file in a partition's folder of the cache that says what was made there."""
+    """The record in a partition's folder of the cache."""
     return folder / _NAME
 
 
 def made_in(folder: Path) -> MadePartition | None:
-    """What this host has made in the folder of the cache, if it has."""
+    """The record of this host in the folder of the cache, if it has made the partition."""
     path = path_in(folder)
     try:
         return _parsed_file(path, path.stat().st_mtime_ns)
@@ -54,13 +54,14 @@ def made_in(folder: Path) -> MadePartition | None:
         return None
 
 
-@lru_cache(_KEPT)  # each look into the cache asks for it
+@lru_cache(_KEPT)  # each look into the cache calls it
 def _parsed_file(path: Path, _changed: int) -> MadePartition:
     return _parsed(path.read_bytes())
 
 
 def recorded(url: str, split: Split, index: int) -> MadePartition | None:
-    """What the first host has made of a partition of the dataset at ``url``; ``None`` if none has yet."""
+    """The first host's record of a partition of the dataset at ``url``; ``None`` if no host has made it
+    yet."""
     try:
         return _parsed(read(_record(url, split, index)))
     except FileNotFoundError:
@@ -70,10 +71,10 @@ def recorded(url: str, split: Split, index: int) -> MadePartition | None:
 
 
 def compare(url: str, split: Split, index: int, made: MadePartition) -> None:
-    """Record what this host has made, as the first one. Raises ``DataError`` if another has made something
-    else of the same shards; the message names those that differ."""
+    """Record this host's result as the first one. Raises ``DataError`` if another host has a different result
+    from the same shards; the message names those that differ."""
     name = f"{split} partition {index} of {redacted(url)}"
-    with translated(DataError, f"cannot record what was made of {name}"):
+    with translated(DataError, f"cannot record the columns made of {name}"):
         if create(_record(url, split, index), made.to_json()):
             return
         first = recorded(url, split, index)
@@ -92,7 +93,7 @@ def _record(url: str, split: Split, index: int) -> Place:
 
 
 def records(url: str) -> Place:
-    """Where first hosts record what they have made of the dataset at ``url``."""
+    """The folder of the first hosts' records of the dataset at ``url``."""
     return locate(url) / "made"
 
 

@@ -73,11 +73,11 @@ class ColumnFile:
     bytes: int
     sha256: str
     length: int | None = None
-    """Of the values of a column of varying lengths: how many there are in all rows."""
+    """The number of values in all rows of a column of varying lengths."""
 
     @property
     def content(self) -> Content:
-        """What the file must hold."""
+        """The file's required content."""
         return Content(self.bytes, self.sha256)
 
 
@@ -87,14 +87,14 @@ class PartitionFiles:
 
     rows: int
     files: tuple[ColumnFile, ...]
-    """Its files, in the order of the manifest's columns; offsets stand before their values. Of shards they
-    are known when a host has made them."""
+    """Its files, in the order of the manifest's columns; offsets precede their values. Files of shards are
+    known once a host has made them."""
     shards: tuple[Shard, ...] = ()
     """The shards that have its rows, in their order; empty if the dataset was prepared."""
 
     @property
     def bytes(self) -> int:
-        """What a host fetches: the size of its files, or of its shards."""
+        """The bytes that a host fetches: the size of its files, or of its shards."""
         of_shards = sum(shard.bytes + shard.elsewhere for shard in self.shards)
         return of_shards or sum(file.bytes for file in self.files)
 
@@ -106,7 +106,7 @@ class PartitionFiles:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a dataset holds."""
+    """The content of a dataset."""
 
     columns: tuple[Column, ...]
     train: tuple[PartitionFiles, ...]
@@ -116,7 +116,7 @@ class Manifest:
     test: tuple[PartitionFiles, ...] = ()
     """The test partition, if the dataset has a test set. No unit reads it (``runs/results/test_set.py``)."""
     vocabulary: Vocabulary = field(default_factory=dict)
-    """The categories of each encoded column: code 0 stands for the first."""
+    """The categories of each encoded column: code 0 is the first."""
     features: tuple[str, ...] = ()
     """The source's columns that the column ``features`` is made of, in its order."""
     datasets: Mapping[str, int] = field(default_factory=dict)
@@ -125,7 +125,8 @@ class Manifest:
     loader: Mapping[str, int | bool] = field(default_factory=dict)
     """``batch_size`` and ``drop_last`` of the loader that these datasets came with, if one did."""
     class_counts: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Of the column of classes, the training rows of class 0, 1, and so on; empty if nobody has asked."""
+    """In the column of classes, the number of training rows of class 0, 1, and so on; empty unless
+    counted."""
     sample_weight: str = ""
     """The column, the last one, whose values weigh the loss of each row; empty if there is none."""
 
@@ -144,7 +145,7 @@ class Manifest:
         """Rows per training partition."""
         return tuple(partition.rows for partition in self.train)
 
-    @cached_property  # each look into the cache asks for it
+    @cached_property  # each look into the cache calls it
     def digest(self) -> str:
         """sha256 of all the above: two datasets with one digest are the same, byte for byte. Rows of shards
         that were counted later are no part of it."""
@@ -182,7 +183,7 @@ class Manifest:
 
 
 def _without_later(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The fields and their values. What later releases have added is left out where it is empty, so that a
+    """The fields and their values. Fields of later releases are left out where they are empty, so that a
     dataset keeps its digest."""
     return {key: value for key, value in items if value or key not in _LATER}
 

@@ -1,5 +1,5 @@
-"""Columns whose rows have varying lengths: the values of all rows, one row after the other, and where each
-row begins. Encoded values, such as a JPEG each, are rows of bytes."""
+"""Columns whose rows have varying lengths: the values of all rows, one row after the other, and the offset of
+each row. Encoded values, such as a JPEG each, are rows of bytes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Varying(ABC):
 
     @abstractmethod
     def of(self, rows: Index) -> Varying:
-        """These rows as a column of their own."""
+        """These rows as a separate column."""
 
     @abstractmethod
     def pieces(self, rows: Index) -> Iterator[NDArray[Any]]:
@@ -65,7 +65,7 @@ class Varying(ABC):
 
     @property
     def missing(self) -> Mapping[int, str]:
-        """The rows without a value, and what messages call them."""
+        """The rows without a value, and their names in messages."""
         return {}
 
     def __len__(self) -> int:
@@ -108,7 +108,7 @@ class Ragged(Varying):
         return self.values.reshape(len(self), int(self.lengths[0]), *self.value_shape)
 
     def of(self, rows: Index) -> Ragged:
-        """These rows as a column of their own."""
+        """These rows as a separate column."""
         values = [self.values[:0], *self.pieces(rows)]
         return Ragged(np.concatenate(values), offsets_of(self.lengths[rows]), self.kind)
 
@@ -166,7 +166,7 @@ def fill_rows(rows: NDArray[Any], values: NDArray[Any], starts: Index, lengths: 
 
 
 def inside(lengths: Index, width: int) -> NDArray[np.bool_]:
-    """Of rows padded to ``width``, what is no padding."""
+    """The mask of values in rows padded to ``width``."""
     mask: NDArray[np.bool_] = np.arange(width) < lengths[:, np.newaxis]
     return mask
 
@@ -223,7 +223,7 @@ def _described(value: Any) -> str:
 def as_ragged(column: NDArray[Any] | Varying) -> Varying:
     """The column as one of varying lengths, for data beside others whose rows vary."""
     if isinstance(column, Varying) or column.ndim < 2:
-        return column  # type: ignore[return-value]  # which the comparison with the others refuses
+        return column  # type: ignore[return-value]  # the comparison with the others refuses it
     return of_one_length(column)
 
 

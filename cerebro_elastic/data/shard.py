@@ -17,7 +17,7 @@ class Shard:
     url: str
     bytes: int
     tag: str
-    """What the storage says of its content: the ETag, else when it was changed."""
+    """The storage's mark of its content: the ETag, else the time of its last change."""
     rows: int
     """0: they are counted when a host fetches it."""
     elsewhere: int = 0
@@ -32,7 +32,7 @@ def check_shards(shards: Sequence[Shard]) -> None:
 
 
 def changed_shards(shards: Sequence[Shard]) -> Iterator[str]:
-    """What is no longer as it was when the run was opened, a sentence for each shard."""
+    """The changes since the run was opened, a sentence for each shard."""
     by_folder: dict[str, list[Shard]] = {}
     for shard in shards:
         by_folder.setdefault(shard.url.rpartition("/")[0], []).append(shard)

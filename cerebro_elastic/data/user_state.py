@@ -1,9 +1,9 @@
-"""What code that makes batches draws from: the three global generators, and those that users' and libraries'
-objects carry.
+"""The random generators of code that makes batches: the three global ones, and those that users' and
+libraries' objects carry.
 
 Whatever makes a batch begins with the batch's seed (``seed_of_batch``), wherever and after whatever it runs.
 So a batch is a function of its rows and its seed. In worker processes all generators begin with it. In the
-rank the three global ones go on instead: they hop with the config, and one ordinary fit draws from them.
+rank the three global ones continue instead: they hop with the config, and one ordinary fit draws from them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cerebro_elastic.errors import TaskError
 from cerebro_elastic.registry import is_users, is_users_module
 
 CODE = (ModuleType, type, FunctionType, BuiltinFunctionType)
-"""What runs, and is no value."""
+"""Types of code, not of values."""
 
 
 def seed_of_batch(seed: Sequence[int], number: int) -> int:
@@ -58,8 +58,8 @@ class ForeignGenerators:
         """Each generator, by the first path that leads to it."""
 
     def seed(self, seed: int) -> None:
-        """Let each begin with a seed of its own, made of ``seed`` and its path. Raises ``TaskError`` for one
-        that cannot be seeded."""
+        """Seed each generator by a number made from ``seed`` and its path. Raises ``TaskError`` for one that
+        cannot be seeded."""
         for path, generator in self.by_path.items():
             own = np.random.SeedSequence((seed, zlib.crc32(path.encode())))
             try:
@@ -71,7 +71,8 @@ class ForeignGenerators:
 
     @contextmanager
     def seeded(self, seed: int) -> Iterator[None]:
-        """Within the block they begin with seeds made of ``seed``; behind it they go on where they stood."""
+        """Within the block they begin with seeds made from ``seed``; behind it they continue from their
+        former states."""
         states = [_kind_of(generator).state(generator) for generator in self.by_path.values()]
         self.seed(seed)
         try:
@@ -105,7 +106,7 @@ def _seed_bits(generator: Any, seed: np.random.SeedSequence) -> None:
 
 
 def _seed_python(generator: random.Random, seed: np.random.SeedSequence) -> None:
-    generator.getstate()  # which a generator of the system has not
+    generator.getstate()  # a generator of the system has none
     generator.seed(_number(seed))
 
 
@@ -156,12 +157,12 @@ def is_generator(value: object) -> bool:
 
 
 def generator_state(generator: object) -> Any:
-    """Where a random generator stands."""
+    """The state of a random generator."""
     return _kind_of(generator).state(generator)
 
 
 class _Search:
-    """A walk through objects to what is ``wanted`` of them."""
+    """A walk through objects to the ``wanted`` ones."""
 
     def __init__(self, wanted: Callable[[Any], bool]) -> None:
         self._wanted = wanted
@@ -180,7 +181,7 @@ class _Search:
         if not data:
             if ended or id(value) in self._seen:
                 return
-            self._seen[id(value)] = value  # which is kept: another one must not get its address
+            self._seen[id(value)] = value  # kept: another one must not get its address
         if self._wanted(value):
             yield path, value
         if data or is_generator(value):
@@ -259,7 +260,7 @@ def _texts(value: Any) -> Sequence[str]:
 
 
 def in_cell(cell: CellType) -> list[Any]:
-    """What a cell of a closure holds, if it is assigned yet."""
+    """The content of a closure's cell, if it is assigned."""
     try:
         return [cell.cell_contents]
     except ValueError:

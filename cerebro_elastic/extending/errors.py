@@ -1,4 +1,4 @@
-"""Errors of this package. Their messages say what is wrong, what the rule is, and what to do next."""
+"""Errors of this package. Their messages name the mistake, the rule and the next step."""
 
 from cerebro_elastic.errors import CerebroError as CerebroError
 from cerebro_elastic.errors import CheckpointError as CheckpointError

@@ -1,4 +1,4 @@
-"""A logger gets what configs log, visit by visit, in the order of each config. Imports no torch."""
+"""A logger gets the rows that configs log, visit by visit, in the order of each config. Imports no torch."""
 
 from cerebro_elastic.core.model.configs import HParams as HParams
 from cerebro_elastic.reporting.logged import ConfigEnd as ConfigEnd

@@ -1,4 +1,5 @@
-"""A parallelism spreads a unit over ranks: its interface, the ranks' group, and what parallelisms share."""
+"""A parallelism spreads a unit over ranks: its interface, the ranks' group, and helpers that parallelisms
+share."""
 
 from cerebro_elastic.training.parallel import collectives as collectives
 from cerebro_elastic.training.parallel import construct as constructing

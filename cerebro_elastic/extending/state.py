@@ -1,6 +1,6 @@
-"""What tasks of torch share. The task of functions, from which others derive. The state that hops: optimizers
-by names, a model's values and structure, the graph of objects; generators, optimizers' options, and a check
-that parameters are finite."""
+"""Code that tasks of torch share. The task of functions, from which others derive. The state that hops:
+optimizers by names, a model's values and structure, the graph of objects; generators, optimizers' options,
+and a check that parameters are finite."""
 
 from cerebro_elastic.hop.checkpoint.tree import flatten as flatten
 from cerebro_elastic.hop.checkpoint.tree import unflatten as unflatten

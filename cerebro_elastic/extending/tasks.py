@@ -1,6 +1,6 @@
-"""A task trains units: its interface, what a unit gets and returns, and its batches in the run's order.
+"""A task trains units: its interface, a unit's job and result, and its batches in the run's order.
 
-Nothing here imports torch; ``state`` has what tasks of torch share.
+Nothing here imports torch; ``state`` has the code that tasks of torch share.
 """
 
 from cerebro_elastic.core.model.configs import HParams as HParams

@@ -1,7 +1,7 @@
-"""What is private to torch and used in this folder. Tried with torch 2.13, 2.14 and 2.15.
+"""Private names of torch that this folder uses. Tried with torch 2.13, 2.14 and 2.15.
 
-``tests/system/test_torch_internals.py`` names what an upgrade of torch takes away. Names that
-other folders use, too, are in ``cerebro_elastic/system/torch_internals.py``.
+``tests/system/test_torch_internals.py`` names the ones that an upgrade of torch takes away. Names that other
+folders use, too, are in ``cerebro_elastic/system/torch_internals.py``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OPTIMIZER_HOOK_TABLES = (
 """The tables of hooks that an optimizer may have."""
 
 OPTIMIZER_ATTRIBUTES = frozenset(vars(torch.optim.SGD([torch.zeros(1)]))) | {"step", "state", "param_groups"}
-"""What every optimizer has: none of it was set by a user's code."""
+"""Attributes of every optimizer: no user's code has set them."""
 
 MOVED_RATES = ("base_lrs", "_last_lr")
 """Where a scheduler keeps learning rates, one for each group of parameters."""
@@ -58,7 +58,7 @@ def is_lazy_hook(name: str) -> bool:
 
 
 def finalize_lazy_module(module: LazyModuleMixin) -> None:
-    """Do to a lazy module that has its values what its first batch would do to it."""
+    """Initialise a lazy module that has its values, as its first batch would."""
     if _LAZY_HOOK_HANDLES[0] not in vars(module) or module.has_uninitialized_params():  # type: ignore[misc]
         return
     for name in _LAZY_HOOK_HANDLES:
@@ -69,11 +69,11 @@ def finalize_lazy_module(module: LazyModuleMixin) -> None:
 
 
 def with_inner_schedulers(schedulers: Sequence[Any]) -> Iterator[Any]:
-    """The schedulers, and those that chained and sequential ones are made of."""
+    """The schedulers, and the parts of chained and sequential ones."""
     for scheduler in schedulers:
         yield scheduler
         yield from with_inner_schedulers(getattr(scheduler, "_schedulers", ()))
 
 
 OPTIMIZER_STATE_HOOKS = ("_optimizer_state_dict_post_hooks", "_optimizer_load_state_dict_pre_hooks")
-"""The tables of an optimizer's hooks that change what ``state_dict`` gives and ``load_state_dict`` takes."""
+"""The tables of an optimizer's hooks that change its state in ``state_dict`` and ``load_state_dict``."""

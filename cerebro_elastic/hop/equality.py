@@ -1,4 +1,4 @@
-"""When two values are the same, and which are not. Nothing here imports torch."""
+"""Compares values to the last bit. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 _EXACT = {bool, int, str, bytes}
-"""What ``==`` compares to the last bit."""
+"""Types that ``==`` compares to the last bit."""
 
 
 def values_equal(one: Any, other: Any) -> bool:
     """Whether two values are of one type and the same to the last bit: containers item by item and in their
-    order, arrays and tensors by their bytes. NaN equals NaN. What cannot be compared is not equal."""
+    order, arrays and tensors by their bytes. NaN equals NaN. Values that cannot be compared are not equal."""
     if one is other:
         return True
     kind = type(one)

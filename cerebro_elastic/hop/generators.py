@@ -80,7 +80,7 @@ class _WithTorch(Generators):
 
 def numpy_state(generator: Any) -> dict[str, Any]:
     """The state of a ``numpy.random.Generator`` or ``BitGenerator``, with its seeds: ``spawn`` makes
-    generators by them, and counts those that it has made."""
+    generators from them, and counts these."""
     bits = _bits_of(generator)
     seeds = {"seeds": bits.seed_seq.state} if type(bits.seed_seq) is np.random.SeedSequence else {}
     return {**bits.state, **seeds}

@@ -20,7 +20,7 @@ def made_by_compiler(name: str) -> bool:
 
 
 def attributes_of(value: object) -> dict[str, Any]:
-    """The attributes of an instance, by name; not those that hold in this process only."""
+    """The attributes of an instance, by name, without those that are valid in this process only."""
     kept = {n: item for n, item in getattr(value, "__dict__", {}).items() if n not in _OF_PROCESS}
     for name in _slots_of(type(value)):
         try:

@@ -1,7 +1,7 @@
 """Optimizer state by parameter name, and the options that a child config sets itself in it.
 
-``torch.optim.Optimizer.state_dict`` numbers parameters in the order in which the optimizer got
-them. Names survive what numbers do not: another order, another parallelism, a look by a person.
+``torch.optim.Optimizer.state_dict`` numbers parameters in the order in which the optimizer got them. Names,
+unlike numbers, survive another order and another parallelism, and people can read them.
 
 The state is read from the optimizer and put into it as it is, value by value. Its ``load_state_dict`` would
 change it: that makes a slot's dtype its parameter's, and of a string or an array something else. If its class
@@ -34,14 +34,14 @@ NamedState = Mapping[str, Any]
 """``{"state": {name: {slot: value}}, "param_groups": [{"params": [name, ...], "lr": ..., ...}]}``
 
 Only where an optimizer has them: ``"others"``, the pairs of its state whose keys are no parameters;
-``"inner"``, the states of optimizers that it has as attributes, by name; ``"own"``, what its own
-``state_dict`` gives. """
+``"inner"``, the states of optimizers that it has as attributes, by name; ``"own"``, the result of its own
+``state_dict``. """
 
 _OWN = ("params", "param_names")
-"""What a group says of its parameters."""
+"""A group's entries on its parameters."""
 
 _PARAMETER = "cerebro.parameter"
-"""In an optimizer's own state dict, with a name, what stands for the id of a parameter."""
+"""In an optimizer's own state dict: the key, with a name, in place of a parameter's id."""
 
 
 def to_names(optimizer: Optimizer, model: nn.Module) -> dict[str, Any]:
@@ -210,7 +210,7 @@ OptimizerOptions: TypeAlias = Sequence[Mapping[str, Any]]
 
 
 def constructor_options(optimizer: Optimizer) -> OptimizerOptions:
-    """The options with which an optimizer was built that has done nothing yet."""
+    """The initial options of an optimizer that has not made a step yet."""
     return [
         {key: copy.deepcopy(value) for key, value in group.items() if key not in _OWN}
         for group in optimizer.param_groups
@@ -228,8 +228,8 @@ def override_options(
     Args:
         optimizer: The optimizer.
         schedulers: The schedulers that move its rates.
-        theirs: The options with which the other config's optimizer was built.
-        own: The options with which this one was built.
+        theirs: The initial options of the other config's optimizer.
+        own: The initial options of this one.
     """
     factors = [_set(*options) for options in zip(optimizer.param_groups, theirs, own, strict=False)]
     for scheduler in with_inner_schedulers(schedulers):

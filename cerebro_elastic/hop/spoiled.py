@@ -18,8 +18,8 @@ def spoil(story: str) -> None:
 
 @contextmanager
 def spoiling() -> Iterator[None]:
-    """A refusal within the block spoils the process: a model that it keeps would not set again what it has
-    set, so that the next try of the unit would train without."""
+    """A refusal within the block spoils the process: a model that it keeps would not make its settings again,
+    so the next try of the unit would train without them."""
     try:
         yield
     except TaskError as error:

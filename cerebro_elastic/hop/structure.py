@@ -1,4 +1,4 @@
-"""What a model consists of, and how training has changed that.
+"""The parts of a model, and their changes by training.
 
 Every unit builds its model again, while an ordinary fit keeps one model. During that, lazy layers become real
 ones, parameters are pruned or frozen, buffers get another shape or type, and torchmetrics' ``MetricTracker``
@@ -72,7 +72,7 @@ class ModelStructure:
         self._hooks = [_labels(optimizer, OPTIMIZER_HOOK_TABLES) for optimizer in optimizers]
 
     def changes(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Any]:
-        """What training has changed: nothing, as a rule.
+        """The changes by training: none, as a rule.
 
         Raises:
             TaskError: A change cannot be applied to the next unit's model.
@@ -91,8 +91,8 @@ class ModelStructure:
     def refrozen(
         self, carried: Mapping[str, Any], model: nn.Module, optimizers: Sequence[Optimizer]
     ) -> dict[str, Any]:
-        """What training has changed in a model whose tensors are divided among ranks: which parameters are
-        frozen, and the optimizers' groups. ``carried`` are the changes that the unit began with."""
+        """The changes by training of a model whose tensors are divided among ranks: frozen parameters, and
+        the optimizers' groups. ``carried`` are the changes that the unit began with."""
         parts = {"parts": carried["parts"]} if "parts" in carried else {}
         return {**parts, **self._trained_and_groups(model, optimizers)}
 
@@ -161,7 +161,7 @@ def rebuild(
         model: The model, as it was built.
         optimizers: Its optimizers, as they were built.
         built: The structure of both.
-        changes: What ``ModelStructure.changes`` returned.
+        changes: The result of ``ModelStructure.changes``.
         named: The states of the optimizers by parameter names.
 
     Raises:
@@ -189,7 +189,7 @@ def rebuild(
 
 
 def finalize_lazy_modules(model: nn.Module) -> None:
-    """Do to the lazy modules of ``model`` that have values what their first batch would do."""
+    """Initialise the lazy modules of ``model`` that have values, as their first batch would."""
     for module in model.modules():
         if isinstance(module, LazyModuleMixin):
             finalize_lazy_module(module)

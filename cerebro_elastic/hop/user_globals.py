@@ -1,7 +1,7 @@
-"""What the user's files keep: a unit that changes it is refused by name, and its process ends.
+"""The variables of the user's files: a unit that changes one is refused by name, and its process ends.
 
 All configs of a process share the global variables of the user's files, the attributes of their classes, and
-what their functions keep. None of it hops.
+the state of their functions. None of it hops.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class UserGlobals:
                 spoil(changed[0])
         if changed:
             raise TaskError(
-                f"{', '.join(changed[:3])} changed in training: what is kept in a global variable, a class "
+                f"{', '.join(changed[:3])} changed in training: a value kept in a global variable, a class "
                 "or a function does not hop with a config, and all configs of a rank share it. Keep what "
-                "changes in an attribute of the model; make what stays when the file is imported, or in a "
+                "changes in an attribute of the model; make constants when the file is imported, or in a "
                 "function behind functools.cache"
             )
 
     def mention(self, text: str) -> bool:
-        """Whether this text stands in one of the files."""
+        """Whether one of the files contains this text."""
         files = (getattr(sys.modules.get(name), "__file__", None) for name in self._kept)
         return any(text in Path(file).read_text(errors="replace") for file in files if file)
 
@@ -81,7 +81,7 @@ class UserGlobals:
 
 
 class _Kept:
-    """What a file keeps right now."""
+    """A file's present values."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module
@@ -89,7 +89,7 @@ class _Kept:
 
     def changed(self) -> list[str]:
         """The names of the variables that have changed since the last look."""
-        before, walk = self._digests, self._walk  # the walk keeps what it met: no address is used again
+        before, walk = self._digests, self._walk  # the walk keeps its objects: no address is used again
         self._look()
         del walk
         return [name for name in {**before, **self._digests} if before.get(name) != self._digests.get(name)]
@@ -118,8 +118,8 @@ def _owners(module: ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def _variables(owner: Any) -> dict[str, Any]:
-    """What of a file or a class is data, or a function, by name. Torch patches the ``step`` of an optimizer's
-    class; that is none of the user's changes."""
+    """The data and functions of a file or a class, by name. Torch patches the ``step`` of an optimizer's
+    class; that is not a change by the user."""
     code = (type, ModuleType, property, classmethod, staticmethod)
     return {
         name: getattr(value, "__wrapped__", value) if hasattr(value, "hooked") else value

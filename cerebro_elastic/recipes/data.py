@@ -1,4 +1,4 @@
-"""A recipe's ``data``: which data, which of their rows and columns, and how batches are made of them."""
+"""A recipe's ``data``: the source, its rows and columns, and how batches are made of them."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ class Preparation(Section):
     partitions: Partitions = Field(4, description="Number of training partitions.")
     """`auto`, the default of a recipe: one, with a replica on each node, where each has room for all rows
     ([how many](../how-to/data.md#how-many-partitions))."""
-    valid: ShareOrSource = Field(0.2, description="Share of rows for validation, or a source of its own.")
+    valid: ShareOrSource = Field(0.2, description="Share of rows for validation, or a separate source.")
     """A share is `0.2` or `20%`. A `dataset` takes a share, or returns validation data itself."""
     test: ShareOrSource | None = Field(
         None,
-        description="Share of rows for a test set, or a source of its own.",
+        description="Share of rows for a test set, or a separate source.",
         json_schema_extra={"shown": "none"},
     )
     """No unit, search or stopping rule reads it: the best config is measured on it once, when the run has
-    ended; see [a test set](../how-to/test-set.md)."""
+    ended; see [a test set](../how-to/folds.md#a-test-set)."""
     valid_partitions: Partitions = Field(1, description="Number of validation partitions.")
-    """With several, validation data of their own are shuffled, too."""
+    """With several, a separate source is shuffled, too."""
     labels: Names = Field(
         (), description="Columns that must not hold NaN.", json_schema_extra={"shown": "all"}
     )
@@ -146,7 +146,7 @@ OF_COLUMNS = OF_SOURCE - {"partitions", "valid", "test", "valid_partitions"}
 _NAMING = OF_COLUMNS - {"max_bad_rows"}
 """Those of them that name columns."""
 _OF_ALL_ROWS = frozenset({"encode", "stratify", "split_by", "max_bad_rows"})
-"""Those of them for which all rows are read before the start."""
+"""Those of them that need all rows before the start."""
 _OF_DATASET = frozenset({"args", "materialize", "deterministic"})
 _OF_BATCHES = frozenset({"layout", "ragged", "pad_value", "decode", "augment", "bucket"})
 """Keys that say how columns become batches."""
@@ -219,13 +219,13 @@ class Data(Preparation, Origin):
     """By column of `decode`, a function that makes another array of the decoded one in each epoch. It is
     called in training; with a parameter `training`, in validation too."""
     bucket: str | None = None
-    """The column by whose length rows come into batches, so that little is padded. With `dataset`: its
+    """Rows of similar length in this column share a batch, so that little is padded. With `dataset`: its
     attribute that has the length of each row."""
 
     @model_validator(mode="before")
     @classmethod
     def _auto_partitions(cls, value: Any) -> Any:
-        """``auto`` says what is the default: ``partitions.choose`` takes a number for it."""
+        """``auto`` stands for the default: ``partitions.choose`` replaces it by a number."""
         if isinstance(value, Mapping) and value.get("partitions") == "auto":
             return {key: known for key, known in value.items() if key != "partitions"}
         return value
@@ -274,7 +274,7 @@ class Data(Preparation, Origin):
 
 @dataclass(frozen=True, slots=True)
 class PartitionChoice:
-    """What was chosen for a recipe that names no number of partitions."""
+    """The chosen number of partitions of a recipe that names none."""
 
     partitions: int
     replicas: int | None

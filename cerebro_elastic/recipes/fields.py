@@ -27,18 +27,18 @@ RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 NAME_RULE = "use letters from a to z, digits, '.', '_' and '-', at most 100, beginning with a letter or digit"
 
 MOST_NODES = 1000
-"""The most nodes of a run. A decision looks at all of them; more have not been tried."""
+"""The most nodes of a run. A decision looks at all of them; larger numbers are untested."""
 
 
 MOST_CONFIGS = 10_000
-"""The most configs of a run. A search looks at all of them; more have not been tried."""
+"""The most configs of a run. A search looks at all of them; larger numbers are untested."""
 
 
 class NodeRange(NamedTuple):
     """How many nodes a run may have."""
 
     min: int
-    """The number of nodes with which it starts."""
+    """The number of nodes at the start."""
     max: int
     """The most nodes that it uses."""
     auto: bool = False
@@ -102,7 +102,7 @@ def registered(group: str) -> BeforeValidator:
 
 
 def _installed(value: object) -> object:
-    """A scheduler whose packages are installed. A run would notice too late."""
+    """A scheduler whose packages are installed. A run would detect a missing one too late."""
     remedy = registry.missing("cerebro.schedulers", str(value))
     if remedy is not None:
         raise ValueError(f"{value} is not installed: {remedy}, or take auto")
@@ -117,12 +117,12 @@ def _names(value: object) -> object:
     """A list of different names, or one name."""
     names = [value] if isinstance(value, str) else value
     if isinstance(names, list | tuple) and len(set(map(str, names))) < len(names):
-        raise ValueError("a name stands there twice")
+        raise ValueError("a name appears twice")
     return names
 
 
 def percentage(text: str) -> float | None:
-    """``20%`` as 0.2; ``None`` for what is no percentage."""
+    """``20%`` as 0.2; ``None`` for a text that is no percentage."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
     return None if match is None else float(match[1]) / 100
 
@@ -138,14 +138,14 @@ def _share_or_source(value: object) -> float | str:
 
 
 def validation_data(value: object, *, kept_for: str = "validation") -> float | str:
-    """A share of the rows, or a source of its own, as a recipe may have them."""
+    """A share of the rows, or a separate source, as a recipe may have them."""
     share = percentage(value) if isinstance(value, str) else value
     if share is None:
         return str(path_or_url(value))
     if isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share < 1:
         return share
     raise ValueError(
-        f"the share of rows kept for {kept_for}, from 0 to below 1 or such as 20%, or a source of its own"
+        f"the share of rows kept for {kept_for}, from 0 to below 1 or such as 20%, or a separate source"
     )
 
 

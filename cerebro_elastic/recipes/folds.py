@@ -13,7 +13,7 @@ from cerebro_elastic.recipes.search import SearchSection
 from cerebro_elastic.system.words import counted
 
 MOST_TRAININGS = 60
-"""The most trainings of a config. They begin by one transaction, in which etcd takes 128 operations by
+"""The most trainings of a config. One transaction begins them all, and etcd takes 128 operations in one by
 default: a clone's training writes two keys."""
 
 
@@ -63,7 +63,7 @@ def validation_section(value: object, _: object) -> object:
 
 
 def deals(data: Mapping[str, Any]) -> bool:
-    """Whether a run with this section ``data`` decides which rows are for validation."""
+    """Whether a run with this section ``data`` chooses the validation rows."""
     return not data.get("url") and not data.get("datamodule")
 
 
@@ -81,7 +81,7 @@ def check_valid(folds: int, data: Data | None) -> None:
         raise ValueError(f"{problem} (data.partitions)")
     if data.valid:
         raise ValueError(
-            f"data.valid is {data.valid}, and each fold is validation data of its own: remove data.valid, or "
+            f"data.valid is {data.valid}, but the folds are the validation data: remove data.valid, or "
             "the folds"
         )
 
@@ -115,8 +115,8 @@ def check_members(key: str, search: SearchSection | None) -> None:
         return
     if search.method == "pbt":
         raise ValueError(
-            f"method {search.method} lets a config go on from the state of another one, and with {key} a "
-            "config has several, each as far as it has come: use asha or hyperband, or leave them out"
+            f"method {search.method} continues a config from the state of another one, and with {key} a "
+            f"config has several states: use asha or hyperband, or leave {key} out"
         )
     if getattr(search, "resource", "epochs") == "units":
         raise ValueError(

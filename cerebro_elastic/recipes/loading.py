@@ -31,7 +31,7 @@ _EXPECTED = {
     "string_type": "text, in quotes if it looks like a number",
     "tuple_type": "a list, [a, b]",
 }
-"""What pydantic says in words of Python, in words of YAML."""
+"""pydantic's messages in words of Python, in words of YAML."""
 
 _FIRST_KEYS = {"objective": "metric", "data": "source", "search": "method"}
 """By section, the key that a lone text is likely to be the value of."""
@@ -71,8 +71,8 @@ def load_recipe(
 
 
 def load_recipe_of(recorded: Mapping[str, Any], recipe: Recipe) -> Recipe:
-    """The ``recipe`` with the ``recorded`` values of its run in place of what it leaves open: its numbers of
-    nodes, partitions and replicas."""
+    """The ``recipe`` with the ``recorded`` values of its run where it leaves them open: numbers of nodes,
+    partitions and replicas."""
     values = {"nodes": recorded["nodes"]} if recipe.nodes.auto else {}
     if recipe.choice is not None and "partitions" in recorded["data"]:
         values |= {key: recorded[key] for key in recipe.choice.values if key in recorded}
@@ -111,7 +111,7 @@ def _read(recipe: str | Path | Mapping[str, Any] | Recipe) -> tuple[Source, Path
 
 
 def _given(recipe: Recipe) -> Mapping[str, Any]:
-    """All values of a recipe, but for those that were chosen for it."""
+    """All values of a recipe except those that were chosen for it."""
     values = recipe.resolved()
     if recipe.choice is not None:
         del values["data"]["partitions"]
@@ -121,7 +121,7 @@ def _given(recipe: Recipe) -> Mapping[str, Any]:
 
 
 def _lines(error: ValidationError, source: Source) -> Iterable[str]:
-    """One line for each problem: the place, the value, the rule, and what to do."""
+    """One line for each problem: the place, the value, the rule, and the remedy."""
     task, search = (source.values.get(key) for key in ("task", "search"))
     kind = task.get("kind") if isinstance(task, Mapping) else None
     method = search.get("method", "grid") if isinstance(search, Mapping) else None
@@ -136,7 +136,7 @@ def _lines(error: ValidationError, source: Source) -> Iterable[str]:
 
 
 def describe_problem(problem: ErrorDetails, name: str, section: Callable[[], type[Section]]) -> str:
-    """What is wrong with the value ``name``, or with a key that its ``section`` does not know."""
+    """The fault of the value ``name``, or of a key that its ``section`` does not have."""
     context = problem.get("ctx", {})
     match problem["type"]:
         case "extra_forbidden":

@@ -1,4 +1,4 @@
-"""Which metrics does a LightningModule log, as far as the text of its file says it?"""
+"""The metrics that a LightningModule logs, as far as the text of its file shows them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 _LATER = ("_step", "_epoch", "/dataloader_idx_")
-"""What Lightning adds to a metric's name in some cases."""
+"""Suffixes that Lightning adds to a metric's name in some cases."""
 _ELSEWHERE = {"configure_callbacks", "callback_metrics", "logged_metrics", "setattr", "exec"}
 """A module with one of these names may have metrics that other code logs."""
 

@@ -15,8 +15,8 @@ TENSORBOARD = "tensorboard"
 
 
 def trackers() -> list[str]:
-    """The names of the trackers: loggers that know runs and configs. Their classes say which ``args`` they
-    take (``Arguments``)."""
+    """The names of the trackers: loggers with a notion of runs and configs. Their classes declare their
+    ``args`` (``Arguments``)."""
     return names("cerebro.trackers")
 
 
@@ -72,7 +72,7 @@ def _once(values: tuple[str | Mapping[str, Any], ...]) -> tuple[str | Mapping[st
     """Each of our own loggers at most once: it identifies its runs by the run and the config."""
     names = [name for name in map(logger_name, values) if name in {TENSORBOARD, *trackers()}]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"{', '.join(twice)} stands there twice: keep one")
+        raise ValueError(f"{', '.join(twice)} appears twice: keep one")
     return values
 
 

@@ -112,7 +112,7 @@ def check_ranks(value: Parallelisms, info: ValidationInfo) -> Parallelisms:
         _check_ranks(section, gang, ranks)
         kind = section.use, ranks_of(section, gang, ranks), section.options
         if kind in known:
-            raise ValueError(f"{kind[0]} on {kind[1]} ranks is there twice")
+            raise ValueError(f"{kind[0]} on {kind[1]} ranks appears twice")
         known.append(kind)
     widest = max(nodes_of(section, gang, ranks) for section in value)
     if widest < gang:

@@ -29,7 +29,7 @@ _IDLE = 0.05
 _ROOM = 0.5
 """The share of this machine's memory that all rows may take."""
 _MOST_FILES = 10_000
-"""Files whose sizes are looked up; of more the bytes stay unknown."""
+"""The most files whose sizes are looked up; with more, the bytes stay unknown."""
 
 
 def choose(recipe: Recipe, root: Path) -> PartitionChoice | None:
@@ -55,7 +55,7 @@ def _why_parts(recipe: Recipe, root: Path) -> str:
     if search.budget.units is not None or getattr(search, "resource", "") == "units":
         return "the search counts units"
     if recipe.node.cache_bytes is not None:
-        return "node.cache_bytes bounds what a host keeps"
+        return "node.cache_bytes bounds a host's cache"
     if data.workers or data.decode or data.embed:
         return "rows take long to open, so a host opens those of its partitions only"
     size, room = _bytes_of(recipe, root), _ROOM * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -80,8 +80,8 @@ def _configs(recipe: Recipe) -> float:
 
 
 def _bytes_of(recipe: Recipe, root: Path) -> float:
-    """The bytes of all rows as far as they take room: those that a function returns have been in a machine's
-    memory, and those of a dataset stay where they are."""
+    """The bytes that all rows need: none for the rows of a function, which have been in a machine's memory,
+    and of a dataset, which stay where they are."""
     source = recipe.data.source
     if source is None:
         return inf if recipe.data.shards is not None else 0.0

@@ -34,7 +34,7 @@ _HIDDEN = {"__getattr__", "globals", "vars", "setattr", "exec", "modules", "*"}
 def check_named(recipe: Recipe) -> None:
     """Raise ``TaskError`` for an object of the recipe whose module is nowhere, or that the text of a file in
     the recipe's folder does not define, and ``DataError`` for a source that is no file of this machine,
-    ``MissingExtra`` for a logger that is not installed. What cannot be seen so is left to the import."""
+    ``MissingExtra`` for a logger that is not installed. Other mistakes are left to the import."""
     root = recipe.root.resolve()
     values: list[Any] = [getattr(recipe.task, name) for name in type(recipe.task).model_fields]
     values += [getattr(recipe.data, name) for name in _OF_DATA]
@@ -130,7 +130,7 @@ def _installed(top: str) -> ModuleSpec | None:
 
 
 def _names_of(tree: ast.AST) -> set[str]:
-    """All names that stand in a file, but those that are only read and belong to nothing in ``_HIDDEN``."""
+    """All names in a file, except those that are only read and belong to nothing in ``_HIDDEN``."""
     names: set[str] = set()
     for node in ast.walk(tree):
         match node:

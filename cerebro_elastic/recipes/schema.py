@@ -69,8 +69,8 @@ class Limits(Section):
     configs: Annotated[int, Field(ge=1, le=MOST_CONFIGS)] = 1000
     """A recipe with more configs than this is refused before anything starts."""
     not_finite: Literal["fail", "go-on"] = "fail"
-    """What happens if a loss or a trained parameter is NaN or infinite at the end of a unit: the config
-    fails (`fail`; another try would give the same), or continues (`go-on`)."""
+    """If a loss or a trained parameter is NaN or infinite at the end of a unit, the config fails (`fail`;
+    another try would give the same), or continues (`go-on`)."""
     hang_factor: Annotated[float, Field(ge=1, le=1e6)] = 10.0
     """A unit without progress (no batch trained, nothing fetched) for this many times its expected seconds
     counts as hanging. Its process ends, and the unit is tried again."""
@@ -86,12 +86,12 @@ class NodeSection(Section):
     ranks: PerHost = 1
     """Worker processes of a node. `parallelism` says how many of them a unit uses."""
     cache_bytes: Bytes | None = None
-    """What the partitions and bases that a host has cached may take, such as `200G`; see
-    [larger than a disk](../how-to/data.md#larger-than-a-disk)."""
+    """The most bytes of a host's cached partitions and bases, such as `200G`; see [larger than a
+    disk](../how-to/data.md#larger-than-a-disk)."""
     batch_cache_bytes: BytesOrNone | None = None
-    """What a host may keep of batches that were made and rows that were opened, such as `20G`; `0`: nothing.
-    Without it, a quarter of the free space on the cache's disk, and at most half of the free memory; see
-    [made once](../how-to/data.md#made-once)."""
+    """The most bytes of made batches and opened rows that a host keeps, such as `20G`; `0`: none. Without it,
+    a quarter of the free space on the cache's disk, and at most half of the free memory; see [made
+    once](../how-to/data.md#made-once)."""
 
 
 _EVEN = ("auto", "longest-remaining")
@@ -124,22 +124,22 @@ class Recipe(Section):
     """`HOST:PORT` of an etcd (several separated by commas) instead of one of the run's own. Login and TLS
     come from the [environment](environment.md#etcd)."""
     task: Annotated[SerializeAsAny[TaskSection], WrapValidator(task_section)]
-    """What is trained: a section with a `kind`."""
+    """The model and its training: a section with a `kind`."""
     data: Data
     """The data."""
     search: Annotated[SerializeAsAny[SearchSection], WrapValidator(search_section)]
     """The configs."""
     objective: Objective = Objective()
     """The metric that sorts the leaderboard, or a list of several: the first sorts it, and all of them have a
-    front; see [several objectives](../how-to/search.md#several-objectives). A key `constraint` beside it says
-    what other metrics must be."""
+    front; see [several objectives](../how-to/search.md#several-objectives). A key `constraint` beside it
+    bounds other metrics."""
     scheduler: Scheduler = "auto"
     """The policy that decides which config an idle node trains: `auto`, `longest-remaining`, `random`,
     ...; see [scheduling](../design/scheduling.md#policies)."""
     limits: Limits = Limits()
     """Bounds on tries and configs."""
     node: NodeSection = NodeSection()
-    """What one node is."""
+    """The resources of one node."""
     replicas: Positive = 1
     """The number of nodes that keep a copy of each partition (all nodes, if they are fewer); see
     [scheduling](../design/scheduling.md#replicas)."""
@@ -158,21 +158,21 @@ class Recipe(Section):
     """URL for checkpoints and logs instead of the run's folder: `s3://bucket/path`. Each run has a folder
     of its id there."""
     keep: Literal["epochs"] | None = None
-    """`epochs`: the state at the end of each epoch stays, for [later runs](../how-to/reuse.md) to begin with,
-    not only the last two states and the best epoch's."""
+    """`epochs`: the state at the end of each epoch stays, not only the last two states and the best epoch's,
+    for [later runs](../how-to/runs.md#train-only-what-is-new) to begin with."""
     validation: Annotated[Literal["epoch", "evaluate"] | Folds, WrapValidator(validation_section)] = "epoch"
-    """`epoch`: at the end of each epoch's last unit. `evaluate`: in units of their own (with Lightning
-    [outside of the fit](../how-to/folds.md#folds-of-a-lightningmodule)). `folds: 5`:
+    """`epoch`: at the end of each epoch's last unit. `evaluate`: in separate units (with Lightning [outside
+    of the fit](../how-to/folds.md#folds-of-a-lightningmodule)). `folds: 5`:
     [cross-validation](../how-to/folds.md)."""
     repeats: Repeats | None = None
     """Train each config with several seeds: `3`, or `{min: 1, max: 5}` for more of them for the best
     configs; see [repeats](../how-to/folds.md#repeats-over-seeds)."""
     check: Literal["warn", "stop", "off"] = "warn"
-    """What a run does if its [check](../how-to/repeat.md#check-your-own-module) finds that units differ
-    from one ordinary fit: `warn` or `stop`. `off`: no check."""
+    """If the run's [check](../how-to/repeat.md#check-your-own-module) finds that units differ from one
+    ordinary fit: `warn` or `stop`. `off`: no check."""
     loggers: Loggers | None = None
     """Where logged rows go during the run, instead of TensorBoard: `tensorboard`, `mlflow`, `wandb`, or one
-    of Lightning's; see [loggers](../how-to/watching.md#loggers) and [trackers](../how-to/trackers.md)."""
+    of Lightning's; see [loggers](../how-to/trackers.md)."""
 
     @field_validator("gang")
     @classmethod
@@ -234,7 +234,7 @@ class Recipe(Section):
     @model_validator(mode="before")
     @classmethod
     def _epochs_of_the_search(cls, value: Any) -> Any:
-        """Accept ``search.max_epochs``, which searches call so, as another name for ``epochs``."""
+        """Accept ``search.max_epochs``, the word of searches, as another name for ``epochs``."""
         search = value.get("search") if isinstance(value, Mapping) else None
         most = search.get("max_epochs") if isinstance(search, Mapping) else None
         if most is None or value.get("epochs", most) == most:
@@ -286,7 +286,7 @@ class Recipe(Section):
 
     @property
     def choice(self) -> PartitionChoice | None:
-        """What was chosen for ``data.partitions: auto``; ``None`` if recipe or dataset have a number."""
+        """The number chosen for ``data.partitions: auto``; ``None`` if recipe or dataset have a number."""
         return self._choice
 
     @property
@@ -306,7 +306,7 @@ class Recipe(Section):
 
     @property
     def validates_apart(self) -> bool:
-        """Whether validation is in units of its own, where the task can."""
+        """Whether validation is in separate units, where the task can."""
         if not isinstance(self.validation, Folds):
             return self.validation == "evaluate"
         return self.validation.when == "evaluate" or (
@@ -351,7 +351,7 @@ def _sections_in(annotation: Any) -> Iterator[type[Section]]:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], _prefix: str = "") -> list[str]:
-    """What changed between two resolved recipes, one line each: ``epochs: 5 -> 6``."""
+    """The differences between two resolved recipes, one line each: ``epochs: 5 -> 6``."""
     lines = []
     for key in [*old, *(key for key in new if key not in old)]:
         before, after = old.get(key, "(absent)"), new.get(key, "(absent)")
@@ -379,7 +379,7 @@ def modules_of(recipe: Recipe) -> list[str]:
 
 
 def references_of(recipe: Recipe) -> list[str]:
-    """What a recipe names of the user's code: ``module:name``."""
+    """The user's code that a recipe names: ``module:name``."""
     return list(filter(is_reference, _texts(recipe.resolved())))
 
 

@@ -35,7 +35,7 @@ _WIDEST_INT, _WIDEST_FLOAT = 2**53, 1e300
 
 def _space_of_branch(value: object) -> object:
     if value is None:
-        raise ValueError("a branch without hyper-parameters of its own is {}, not empty")
+        raise ValueError("a branch without further hyper-parameters is {}, not empty")
     return value
 
 
@@ -51,8 +51,8 @@ class Domain(Section):
     loguniform: Annotated[tuple[float, float], Field(strict=False)] | None = None
     """A number between two bounds above 0, all orders of magnitude equally likely."""
     branches: Mapping[str, Annotated[Mapping[str, Domain], BeforeValidator(_space_of_branch)]] | None = None
-    """One of these names, each with a space of its own: hyper-parameters that only configs of this branch
-    have. See [below](#the-search-space)."""
+    """One of these names, each with its own space: hyper-parameters that only configs of this branch have.
+    See [below](#the-search-space)."""
 
     def __str__(self) -> str:
         """As in a recipe: ``uniform: [0.1, 1.0]``."""
@@ -168,14 +168,14 @@ def _check_branches(space: Space, above: frozenset[str] = frozenset()) -> dict[s
 
 
 def _kind(domain: Domain) -> tuple[str, str]:
-    """What must be the same of a hyper-parameter in all branches: the kind, and the values of a list."""
+    """The properties of a hyper-parameter that all branches share: the kind, and the values of a list."""
     (name,) = domain.given
     listed = domain.choice if domain.choice is not None else sorted(domain.branches or ())
     return f"choice {list(listed)}" if name == "choice" else name, json.dumps(listed)
 
 
 class Constraint(Section):
-    """What another metric must be."""
+    """A bound on another metric."""
 
     metric: str
     """The name of a metric that the task logs at the end of each epoch, such as a latency."""
@@ -197,7 +197,7 @@ class Constraint(Section):
         return (sign * (value - bound) or sys.float_info.min) if math.isfinite(value) else math.inf
 
     def widened(self, by: float) -> Constraint:
-        """The constraint with a bound that lets pass what breaks it ``by`` less than this."""
+        """The constraint with its bound relaxed ``by`` this much."""
         side, bound, sign = self._side
         return self.model_copy(update={side: bound + sign * by})
 
@@ -219,12 +219,12 @@ class Objective(Section):
     mode: Literal["min", "max"] = "min"
     """Whether less or more is better."""
     constraint: tuple[Constraint, ...] | None = Field(default=None, strict=False)
-    """What other metrics must be: an epoch that breaks a constraint is not the best of its config, whatever
-    its value. Recipes may give it beside `objective`, one or a list."""
+    """Bounds on other metrics: an epoch that breaks a constraint is not the best of its config, whatever its
+    value. Recipes may give it beside `objective`, one or a list."""
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:
-        """What other metrics must be."""
+        """Bounds on other metrics."""
         return self.constraint or ()
 
     def holds(self, metrics: Mapping[str, float]) -> bool:
@@ -246,7 +246,7 @@ def _moment(value: object) -> object:
     try:
         return value.astimezone().isoformat()
     except (ValueError, OverflowError, OSError):
-        raise ValueError("the year lies outside of what computers count: give one from 1970 on") from None
+        raise ValueError("the year is out of range: give one from 1970 on") from None
 
 
 Hours: TypeAlias = Annotated[float, Field(gt=0, le=1e5)]
@@ -270,11 +270,11 @@ class Budget(Section):
     """A date and time by which the run is to end, such as `2026-12-01T08:00`. Without a time zone it is that
     of the machine that starts the run. An epoch that cannot end in time is not begun."""
     cost: Money | None = None
-    """What all nodes may cost together, in the currency of `price_per_node_hour`: each from when it joined to
-    when it left. An epoch that cannot end in it is not begun."""
+    """The most that all nodes may cost together, in the currency of `price_per_node_hour`: each from when it
+    joined to when it left. An epoch that cannot end in it is not begun."""
     price_per_node_hour: Money | None = None
-    """What an hour of a node costs that has no price of its own ([environment](environment.md)). Without
-    `cost` it bounds nothing: forecasts say what the run costs."""
+    """The price of an hour of a node, unless the node has [another](environment.md). Without `cost` it bounds
+    nothing: forecasts show the run's cost."""
     target: float | None = None
     """A value of the objective that is good enough."""
 
@@ -302,12 +302,12 @@ class Budget(Section):
     @model_validator(mode="after")
     def _cost_has_a_price(self) -> Self:
         if self.cost is not None and self.price_per_node_hour is None:
-            raise ValueError("`cost` needs `price_per_node_hour`, what an hour of a node costs: give both")
+            raise ValueError("`cost` needs `price_per_node_hour`, the price of an hour of a node: give both")
         return self
 
 
 class Start(Section):
-    """The checkpoint with which every config begins: one of another run, or one at a URL."""
+    """The checkpoint from which every config begins: one of another run, or one at a URL."""
 
     run: Url | None = None
     """Another run's folder or id. Give either `run`, or `checkpoint` with `digest`, `epoch` and `hparams`."""
@@ -371,7 +371,7 @@ class SearchSection(Section):
     space: Mapping[str, Domain] = Field(default={})
     """Hyper-parameters by name, and their values; see [below](#the-search-space)."""
     space_fn: Reference | None = None
-    """Instead of `space`: a function `module:name` that asks an optuna trial for values."""
+    """Instead of `space`: a function `module:name` that draws values from an optuna trial."""
     num: Positive | None = None
     """The number of different configs; for `pbt`, the size of the population."""
     constraints: Annotated[tuple[str, ...], Field(strict=False)] = ()
@@ -379,7 +379,7 @@ class SearchSection(Section):
     enqueue: Annotated[tuple[Mapping[str, JsonValue], ...], Field(strict=False)] = ()
     """Points to begin with: a list of mappings."""
     start: Start | None = None
-    """A checkpoint with which all configs begin."""
+    """A checkpoint from which all configs begin."""
     known: Annotated[tuple[str | KnownConfig, ...], BeforeValidator(_known), Field(strict=False)] = ()
     """Earlier runs (folders or ids) that samplers learn from: a name or a list; see [warm
     starts](../how-to/search.md#warm-starts)."""
@@ -434,7 +434,7 @@ class SearchSection(Section):
             raise ValueError(f"objectives are {', '.join(names)}: give two or more, each metric once")
         if self.method in _ONE_OBJECTIVE:
             raise ValueError(
-                f"method {self.method} compares configs by one metric, and there are {len(names)} objectives "
+                f"method {self.method} compares configs by one metric, but got {len(names)} objectives "
                 f"({', '.join(names)}): use {', '.join(_SEVERAL_OBJECTIVES)}, or keep one objective and make "
                 "a `constraint` of the others"
             )
@@ -466,13 +466,13 @@ class SearchSection(Section):
 
 
 class EndlessSearch(SearchSection):
-    """A method that needs ``num`` or a budget, as it would never end by itself."""
+    """A method that needs ``num`` or a budget, because it would never end otherwise."""
 
     @model_validator(mode="after")
     def _ends(self) -> Self:
         if self.num is None and not self.budget.ends:
             raise ValueError(
-                f"method {self.method} goes on for ever: give `num`, the number of configs, or a `budget` of "
+                f"method {self.method} never ends: give `num`, the number of configs, or a `budget` of "
                 "epochs, units, timeout, hours, deadline or cost"
             )
         return self
@@ -548,7 +548,7 @@ class PbtSearch(SearchSection):
     quantile_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.25
     """The share of configs that count as worst, and as best."""
     resample_probability: Annotated[float, Field(ge=0, le=1)] = 0.25
-    """The probability that a hyper-parameter is drawn anew instead of multiplied."""
+    """The probability that a hyper-parameter is drawn again instead of multiplied."""
     perturbation_factors: Annotated[tuple[float, ...], Field(strict=False, min_length=1)] = (0.8, 1.2)
     """A hyper-parameter is multiplied by one of these."""
     perturb: Annotated[tuple[str, ...], Field(strict=False)] = ()

@@ -21,11 +21,11 @@ def shipped() -> Mapping[str, str]:
 def write_shipped(name: str, folder: Path) -> list[Path]:
     """Write the recipe ``name`` and the modules that it needs into ``folder``; the recipe's path comes first.
 
-    Files that are the same already stay. Raises ``RecipeError`` if there is no such recipe, if ``folder``
-    cannot be written, and, before anything is written, if a file there has one of the names and other text.
+    Identical files stay. Raises ``RecipeError`` if the recipe does not exist, if ``folder`` cannot be
+    written, and, before anything is written, if a file there has one of the names and other text.
     """
     if name not in (names := shipped()):
-        raise RecipeError(f"there is no recipe {name!r} to begin with; {did_you_mean(name, names)}")
+        raise RecipeError(f"no recipe to begin with is called {name!r}; {did_you_mean(name, names)}")
     files = {folder / path.name: text for path, text in _files(name)}
     try:
         for path, text in files.items():
@@ -47,8 +47,8 @@ def _folder() -> Path:
 
 
 def _files(name: str) -> Iterator[tuple[Path, str]]:
-    """The recipe, then the modules that it names and what they import of ours, with their texts as they are
-    in the user's folder."""
+    """The recipe, then the modules that it names and their imports from our recipes, with their texts for the
+    user's folder."""
     recipe = _folder() / f"{name}.yaml"
     text = recipe.read_text("utf-8")
     yield recipe, text.replace(" recipes/", " ")

@@ -1,8 +1,8 @@
 """YAML with its line numbers, read as YAML 1.2 means it.
 
-PyYAML speaks YAML 1.1, in which ``1e-4`` is a string, ``on`` is true and ``2024-01-01`` a date. A
-recipe is full of learning rates, so here the core schema of YAML 1.2 (section 10.3.2) holds instead. Of YAML
-1.1 remains ``<<``, which merges a mapping into another.
+PyYAML speaks YAML 1.1, in which ``1e-4`` is a string, ``on`` is true and ``2024-01-01`` a date. A recipe is
+full of learning rates, so here the core schema of YAML 1.2 (section 10.3.2) holds instead. ``<<``, which
+merges a mapping into another, remains from YAML 1.1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Path: TypeAlias = tuple[str | int, ...]
 """A place in a recipe: keys and list indices from the top."""
 
 _MOST_VALUES = 100_000
-"""Values in a recipe, aliases written out. A few lines of aliases of aliases stand for billions."""
+"""Values in a recipe, aliases written out. A few lines of aliases of aliases can produce billions."""
 
 _MOST_LEVELS = 100
 """Lists and mappings inside one another."""
@@ -31,7 +31,7 @@ class Source:
     """A recipe as it was written, with the places of its values for messages."""
 
     label: str
-    """The place of values without one of their own, such as the file's name."""
+    """The place of values without a line, such as the file's name."""
     values: Mapping[str, Any]
     """The values by top-level key."""
     places: Mapping[Path, str] = field(default_factory=dict)
@@ -98,7 +98,7 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
 
 def read_yaml(text: str, label: str) -> Source:
     """Parse a recipe. Raises ``RecipeError`` for bad YAML, duplicate keys, values that are no mapping, and
-    texts that stand for more than a recipe can be."""
+    texts that expand to more than a recipe may have."""
     try:
         loader = _Loader(text)
     except yaml.reader.ReaderError as exc:
@@ -140,7 +140,7 @@ def read_value(name: str, text: str) -> Any:
 
 def _walk(node: yaml.Node, path: Path, label: str, places: dict[Path, str], problems: list[str]) -> None:
     """Note the place of every value under ``node``, and each key that is written twice or is no string."""
-    if len(path) > _MOST_LEVELS:  # also an alias inside what it stands for
+    if len(path) > _MOST_LEVELS:  # also an alias inside its own value
         raise _too_deep(f"{label}:{node.start_mark.line + 1}")
     if len(places) > _MOST_VALUES:
         raise RecipeError(
@@ -158,15 +158,13 @@ def _walk(node: yaml.Node, path: Path, label: str, places: dict[Path, str], prob
             if key.tag != "tag:yaml.org,2002:str":
                 problems.append(f"{place}: a key must be a string, got {key.value!r}; put it in quotes")
             elif inner in places:
-                problems.append(
-                    f"{place}: {key.value!r} is there twice, first at {places[inner]}; remove one"
-                )
+                problems.append(f"{place}: {key.value!r} appears twice, first at {places[inner]}; remove one")
             places[inner] = place
             _walk(item, inner, label, places, problems)
 
 
 def _merge(node: yaml.MappingNode, label: str) -> None:
-    """Put the keys of what ``<<`` names in its place, without those that are written here."""
+    """Replace ``<<`` by the keys of the mapping that it names, except for keys that are written here."""
     own, merged = [], dict[str, tuple[yaml.Node, yaml.Node]]()
     for key, item in node.value:
         if key.value != "<<" or key.style is not None:  # in quotes it is a key like others
@@ -188,5 +186,5 @@ def _merge(node: yaml.MappingNode, label: str) -> None:
 def _too_deep(place: str) -> RecipeError:
     return RecipeError(
         f"{place}: lists and mappings are nested more than {_MOST_LEVELS} deep: look for an alias (*name) "
-        "inside what it stands for, and for brackets that do not close"
+        "inside its own value, and for brackets that do not close"
     )

@@ -1,4 +1,4 @@
-"""The recipe's ``task``: what is trained. Each kind of task brings the schema of its own section."""
+"""The recipe's ``task``: the model and its training. Each kind of task brings the schema of its section."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class TaskSection(Section):
     NEEDS: ClassVar[tuple[str, ...]] = ()
     """The packages that the task needs, by the names under which they are imported."""
     MAY_USE: ClassVar[tuple[str, ...]] = ()
-    """Other packages on which a result may depend, as they are installed: a run records their versions."""
+    """Other installed packages on which a result may depend: a run records their versions."""
     ARRAYS: ClassVar[Literal["torch", "numpy"]] = "torch"
-    """What the columns of its batches are: tensors of torch, or arrays of numpy. With numpy's, its ranks do
-    not import torch, and a unit is trained on one rank."""
+    """The type of the columns of its batches: tensors of torch, or arrays of numpy. With numpy's, its ranks
+    do not import torch, and a unit is trained on one rank."""
 
     VALIDATES_IN_FIT: ClassVar[bool] = False
     """Whether its library validates in the middle of a fit, where schedulers and callbacks may watch it: then
@@ -40,8 +40,8 @@ class TaskSection(Section):
 
     @classmethod
     def completed(cls, recipe: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
-        """The values of a ``recipe`` in the folder ``root``, with what a file that its task names says of
-        them. A recipe that was completed stays as it is."""
+        """The values of a ``recipe`` in the folder ``root``, completed by a file that its task names. A
+        complete recipe stays as it is."""
         del root
         return recipe
 
@@ -81,7 +81,7 @@ class TorchSection(TaskSection):
     args: Arguments = Field(default={})
     """Arguments of the functions that are not searched."""
     class_weights: ClassWeights | None = None
-    """For the built-in step: what a row of each class weighs in the loss. `balanced` (rare classes weigh
+    """For the built-in step: the weight of a row of each class in the loss. `balanced` (rare classes weigh
     more), or a list. See [weights](../how-to/data.md#class-and-sample-weights)."""
     clip: Annotated[float, Field(gt=0)] | None = None
     """The built-in step clips the norm of the gradients to this value."""
@@ -119,7 +119,7 @@ def task_section(value: object, _: object) -> TaskSection:
 
 
 def check_arrays(value: Data, info: ValidationInfo) -> Data:
-    """Check that the task takes what the recipe's ``data`` give."""
+    """Check that the task can use the recipe's ``data``."""
     task = info.data.get("task")
     if task is None:  # it is wrong itself
         return value

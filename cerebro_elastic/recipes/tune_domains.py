@@ -11,14 +11,14 @@ from typing import Any
 _MODULE = "ray.tune.search.sample"
 _GRID = "grid_search"
 _MOST_STEPS = 10_000
-"""The longest list of values that stands for steps between two bounds."""
+"""The longest list of values by which steps between two bounds are written."""
 
 
 def plain(value: Any) -> Any:
     """The value in the types of JSON: of arrays and scalars of numpy or torch their numbers, of ranges and
     tuples a list.
 
-    Raises ``ValueError`` for what a recipe cannot hold.
+    Raises ``ValueError`` for a domain that a recipe cannot hold.
     """
     if hasattr(value, "tolist"):  # first: numpy's float64 is a float
         return plain(value.tolist())
@@ -66,7 +66,7 @@ def from_tune(value: object) -> object:
         case "Function", _:
             raise ValueError(
                 "tune.sample_from has no counterpart: derive the value in your constructor, or give "
-                "`space_fn`, a function that asks an optuna trial"
+                "`space_fn`, a function that draws from an optuna trial"
             )
         case kind, _:
             raise ValueError(

@@ -1,8 +1,8 @@
 """Longest remaining work first, the classic rule for open shops. It is also the model for your own policy.
 
-A policy is a class without arguments whose ``choose`` says which idle node takes which unit. Name it in the
-entry point group ``cerebro.schedulers``, write that name after ``scheduler:`` in a recipe, and try the
-class with ``cerebro_elastic.testing.policy_contract``.
+A policy is a class without arguments whose ``choose`` assigns units to idle nodes. Name it in the entry point
+group ``cerebro.schedulers``, write that name after ``scheduler:`` in a recipe, and try the class with
+``cerebro_elastic.testing.policy_contract``.
 
 The makespan of an open shop is at least the load of its most loaded machine and the length of its longest job
 (Gonzalez and Sahni 1976). So the node with most to do chooses first and takes the config with most to do,
@@ -24,12 +24,12 @@ class LongestRemaining:
 
     Where progress is to be even, configs with fewer epochs behind them come first. Ties go to the lower name.
     The order of one config's units is pseudorandom and differs from epoch to epoch, because SGD wants its
-    partitions in random order (paper, section 3.1). Where batches are shared those that the host has made
-    come first, and the configs of a node have one order for each epoch.
+    partitions in random order (paper, section 3.1). Where batches are shared, units whose batches the host
+    has made come first, and the configs of a node have one order for each epoch.
     """
 
     def choose(self, context: SchedulingContext) -> Sequence[tuple[str, Unit]]:
-        """Which idle node takes which unit now.
+        """Assign units to idle nodes.
 
         The answer depends on ``context`` alone: no clock, no state, no randomness but from
         ``context.seed``. So a controller that takes over, the simulator and ``cerebro verify`` get the same
@@ -86,10 +86,11 @@ def _rank(context: SchedulingContext, unit: Unit) -> tuple[int, float, str]:
 
 
 def preferred(context: SchedulingContext, node: str, units: Iterable[Unit]) -> Unit:
-    """Which of a config's ``units`` the node takes: one whose batches its host has, else any, at random.
+    """The unit of a config's ``units`` that the node takes: one whose batches its host has, else any, at
+    random.
 
     Where batches are shared the node draws one order for all configs. So a lone node, whose made batches are
-    always the first ones of its order, goes through it whatever config came when.
+    always the first ones of its order, follows this order for every config.
     """
     if node not in context.batches:
         return min(units, key=lambda unit: _shuffled(unit, f"{context.seed[0]} {unit.config}"))

@@ -1,13 +1,13 @@
 """Policies of live runs that look ahead (thesis, section 4.2.2).
 
-They play the rest of the run forward from the present moment by several rules, and do what the best of them
-would do now. A live run has no memory between two decisions, so each decision starts from scratch. That loses
-nothing: the weights that are tried depend on the run's seed and on names alone, so a rule that was found
-once is found again as long as it is good.
+They play the rest of the run forward from the present moment by several rules, and choose as the best rule
+does. A live run has no memory between two decisions, so each decision starts from scratch. That loses
+nothing: the weights that are tried depend on the run's seed and on names alone, so a rule that was found once
+is found again as long as it is good.
 
-Dry runs go ``WINDOW`` units ahead, not to the end. They are compared by the time before which the run
-cannot end from there. The effort is counted in decisions, so that the answer depends on the moment alone.
-Nodes wait for the answer, so short units get less effort.
+Dry runs go ``WINDOW`` units ahead, not to the end. They are compared by the earliest time at which the run
+can end from there. The effort is counted in decisions, so that the answer depends on the moment alone. Nodes
+wait for the answer, so short units get less effort.
 
 In moments without a ``RemainingWork``, and where the problem is larger than ``LARGEST``, all these policies
 are ``longest-remaining``.
@@ -51,7 +51,8 @@ DECISIONS_PER_SECOND = 5_000
 """The effort for each expected second of a unit, divided by the nodes: a few per cent of the leader's core,
 however short units are."""
 LEAST_RULES = 2
-"""How many rules are tried in any case: what even progress costs shows only beside the plain rule."""
+"""How many rules are tried in any case: only a comparison with the plain rule shows the cost of even
+progress."""
 WINDOW = 64
 """About how many units a dry run goes ahead."""
 SPREADS = (0.02, 0.05, 0.1, 0.2)
@@ -60,14 +61,13 @@ HORIZON = 1.01
 """By when a config must be able to end for another node to take over a unit of it: a share of the least
 end."""
 WORTH = 0.005
-"""By what share of its time a run must end earlier for its configs not to be kept within an epoch."""
+"""The share of its time by which a run must end earlier for its configs not to be kept within an epoch."""
 RANDOM_RUNS = 5
 """How many random rules ``monte-carlo`` tries."""
 
 
 class LookAhead:
-    """What looking ahead chooses (``_rule``), and longest-remaining for the nodes for which it chooses
-    nothing."""
+    """The choice by looking ahead (``_rule``), and by longest-remaining for the nodes that it leaves idle."""
 
     waits: ClassVar[bool] = False
     """Whether the policy may have a node wait although it could begin a unit."""
@@ -84,7 +84,7 @@ class LookAhead:
         return [*chosen, *LongestRemaining().choose(replace(context, eligible=eligible))]
 
     def _look_ahead(self, context: SchedulingContext) -> tuple[list[tuple[str, Unit]], set[str]]:
-        """What begins now, and which nodes wait."""
+        """The units that begin now, and the nodes that wait."""
         configs = {unit.config for units in context.eligible.values() for unit in units}
         pays = len(configs) > 1 or context.elsewhere is not None or self.waits
         left = context.remaining_work() if pays and context.size <= LARGEST else None
@@ -92,7 +92,7 @@ class LookAhead:
             return [], set()
         state, rule = self._rule(left, context.seed)
         chosen = list(_as_units(first_visits(state, rule), context, left))
-        # A node may wait only while a unit runs or begins: what the rule would begin may not be eligible.
+        # A node may wait only while a unit runs or begins: the rule's unit may not be eligible.
         if not isinstance(rule, Planned) or not (chosen or any(left.configs.values())):
             return chosen, set()
         return chosen, {name for n, name in enumerate(left.nodes) if n in rule.waiting}
@@ -126,7 +126,7 @@ class Auto(LookAhead):
 
 
 class Target(LookAhead):
-    """Owners, and the horizon up to which a node may take over another's unit; no dry runs."""
+    """Owners, and a horizon within which a node may take over another's unit; no dry runs."""
 
     def _rule(self, left: RemainingWork, _seed: tuple[int, ...]) -> tuple[DispatchState, Rule]:
         state = present_state(instance_of(left), left)
@@ -164,11 +164,10 @@ class VectorRearrangement(LookAhead):
 def instance_of(left: RemainingWork) -> Instance:
     """The remaining work as an instance.
 
-    Configs and nodes are numbered in the order in which ``left`` has them. Their present epochs are taken
-    to be whole.
+    Configs and nodes are numbered in the order of ``left``. Their present epochs are taken to be whole.
     """
     configs, partitions = len(left.configs), len(left.holders)
-    # Made directly: an instance that users give is checked, which takes longer than a dry run.
+    # Made directly: ``instance`` checks its arguments, which takes longer than a dry run.
     return Instance(
         durations=np.array([left.seconds[config] for config in left.configs]),
         availability=np.array([[name in holders for holders in left.holders] for name in left.nodes]),
@@ -182,7 +181,7 @@ def instance_of(left: RemainingWork) -> Instance:
 
 
 def present_state(problem: Instance, left: RemainingWork) -> DispatchState:
-    """The state of ``problem`` (see ``instance_of``) in which the units are undone that ``left`` has."""
+    """The state of ``problem`` (see ``instance_of``) in which the units of ``left`` are undone."""
     state = DispatchState.at_start(problem)
     for i, config in enumerate(left.configs):
         least, undone = state.tables.least[i], left.undone[config]
@@ -224,7 +223,7 @@ def first_visits(state: DispatchState, rule: Rule) -> list[ScheduledUnit]:
 
 
 def least_end(state: DispatchState, ends: Sequence[float]) -> float:
-    """The time before which the run cannot end, if no node and no config waits any more (seconds); ``ends``
+    """The earliest time at which the run can end, if no node and no config waits any more (seconds); ``ends``
     are those of the units so far."""
     return max(state.least_end(*state.ready(state.time)), *ends, 0.0)
 
@@ -232,8 +231,8 @@ def least_end(state: DispatchState, ends: Sequence[float]) -> float:
 def _best(
     state: DispatchState, rules: Iterator[Rule], worth: float = 0.0, decisions: float = DECISIONS
 ) -> Rule:
-    """The rule by which the run can end first, as far as dry runs show, with at most this number of
-    ``decisions``; of equals the first.
+    """The rule by which the run ends first in dry runs of at most ``decisions`` decisions; of equal ones the
+    first.
 
     Other rules than the first must be better than it by the share ``worth``.
     """

@@ -1,1 +1,2 @@
-"""What the machine gives and everything uses: files, processes, addresses, clocks, logs, words for people."""
+"""The machine's services that everything uses: files, processes, addresses, clocks, logs, words for
+people."""

@@ -1,4 +1,4 @@
-"""Which arguments does a user's function take? It gets those by name, and no others."""
+"""The arguments of a user's function: it gets those by name, and no others."""
 
 from __future__ import annotations
 

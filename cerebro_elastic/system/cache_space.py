@@ -64,7 +64,7 @@ def use(folder: Path) -> int:
 
 @contextmanager
 def locked(folder: Path, beat: Callable[[], None]) -> Iterator[None]:
-    """Lock the folder for this process, and remove what a killed one has left in it. While it waits, it calls
+    """Lock the folder for this process, and remove the remains of a killed one. While it waits, it calls
     ``beat`` only as long as the other process's files grow: a fetch that hangs is a hang for both."""
     make_folder(folder)
     bytes_before = -1
@@ -98,7 +98,7 @@ class CacheSpace:
     root: Path
     """The cache's folder."""
     limit_bytes: int
-    """What all partitions in it may take together."""
+    """The most bytes of all partitions in it together."""
     may_go: Callable[[Path], bool] = lambda _folder: True
     """Whether the partition in a folder may be dropped for another."""
 
@@ -118,15 +118,15 @@ class CacheSpace:
                 (folder / _RESERVED).unlink()
 
     def reserve(self, folder: Path, size: int) -> int:
-        """Let ``folder`` grow up to ``size`` bytes as long as it is in use, or up to what the limit leaves;
-        returns the bytes that are granted."""
+        """Let ``folder`` grow up to ``size`` bytes as long as it is in use, or as far as the limit allows;
+        returns the granted bytes."""
         with self._alone():
             granted = size - max(0, self._make_room(folder, size, "needed"))
             _reserve(folder, granted)
         return granted
 
     def _make_room(self, folder: Path, size: int, room: Room) -> int:
-        """Drop what may go until the room suffices. Returns the bytes that are still missing."""
+        """Drop unused partitions until the room suffices. Returns the bytes that are still missing."""
         sizes = {other: _size(other) for other in self.root.glob(f"{_DIGEST}/*-*") if other != folder}
         excess = sum(sizes.values()) + size - self.limit_bytes
         if excess > 0 and room == "spare":
@@ -168,7 +168,7 @@ def _reserve(folder: Path, size: int) -> None:
 
 
 def _size(folder: Path) -> int:
-    """The bytes that a partition takes, or will take when it has come."""
+    """The bytes that a partition takes, or will take once it is fetched."""
     try:
         files = {path.name: path.lstat() for path in folder.iterdir() if not path.is_symlink()}
     except FileNotFoundError:

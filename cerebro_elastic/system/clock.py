@@ -1,4 +1,4 @@
-"""What time is it? Live runs use ``SystemClock``, tests and the simulator their own clocks."""
+"""Clocks. Live runs use ``SystemClock``, tests and the simulator their own."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clock. Its wall-clock seconds are corrected by those that ``ahead`` returns, if the
-    machine is that far ahead of the clock by which the others go."""
+    """The machine's own clock. Its wall-clock seconds are corrected by ``ahead``: the seconds by which it is
+    ahead of the clock that all share."""
 
     def __init__(self, ahead: Callable[[], float] = lambda: 0.0) -> None:
         self._ahead = ahead

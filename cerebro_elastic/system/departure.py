@@ -1,5 +1,5 @@
-"""The time until which this process may stay, once it was asked to leave: one deadline for all that it still
-does. Code that waits for another process takes its limit from here."""
+"""The deadline of a process that was asked to leave: one for all its remaining work. Code that waits for
+another process takes its limit from here."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def stay() -> None:
 
 
 def within(seconds: float, least: float = 0.0) -> float:
-    """``seconds``, or what is left until the deadline, but at least ``least``: how long to wait for something
-    that this process can do without."""
+    """``seconds``, or the time until the deadline, but at least ``least``: how long to wait for something
+    that this process does not need."""
     return max(least, min(seconds, seconds_to_leave()))
 
 
@@ -50,10 +50,10 @@ def interrupts_at_rest(
     """In the block, Ctrl-C and SIGTERM have their effect where the function that is yielded is called.
 
     An exception that a signal raises between a lock and its ``with`` block leaves the lock taken for ever: so
-    a run that was asked to stop could stand still in its connections to etcd. From the signal on the process
-    has ``grace`` seconds; ``at_once`` is called in the signal's handler. A second signal has its effect at
-    once, and so has the first where its grace has passed without a call. An error that follows a signal, such
-    as that of a store that was not waited for any longer, gives way to the signal's effect.
+    a run that was asked to stop could hang in its connections to etcd. From the signal on the process has
+    ``grace`` seconds; ``at_once`` is called in the signal's handler. A second signal has its effect at once,
+    and so has the first where its grace has passed without a call. An error that follows a signal, such as
+    that of a store that was not waited for any longer, gives way to the signal's effect.
     """
     noted: list[int] = []
     before: dict[int, Any] = {}

@@ -1,8 +1,9 @@
 """The devices of this machine as torch names them: ``cpu``, or an accelerator of any maker (``cuda:1``).
 
 The package uses accelerators through this module alone. Each maker's module in torch (``torch.cuda``,
-``torch.xpu``, ...) has functions of the same names; what a maker lacks counts as 0. Torch is imported on use.
-To look for devices may forbid later forks to use them: a process that forks looks in a child.
+``torch.xpu``, ...) has functions of the same names; a figure that a maker's module lacks counts as 0. Torch
+is imported on use. Looking for devices may forbid later forks to use them: a process that forks looks in a
+child.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ VISIBLE: Mapping[str, str] = {
     "mlu": "MLU_VISIBLE_DEVICES",
     "musa": "MUSA_VISIBLE_DEVICES",
 }
-"""The variable by which a process gets a part of the machine's devices, by their kind."""
+"""By kind of device: the variable that restricts a process to some of the machine's."""
 
 
 def kind_here() -> str:
@@ -121,8 +122,8 @@ def give_back(device: str) -> None:
 
 
 def limit(device: str, most_bytes: int) -> None:
-    """Let the process's tensors take ``most_bytes`` of the device: more is out of memory. One that cannot
-    be limited, or does not say what it has, is not."""
+    """Let the process's tensors take ``most_bytes`` of the device: more is out of memory. A device without
+    such a limit, or without a known size, is not limited."""
     module = _module(device)
     if hasattr(module, "set_per_process_memory_fraction") and (memory := _memory(device)) is not None:
         module.set_per_process_memory_fraction(min(1.0, most_bytes / memory[1]), device)
@@ -135,8 +136,8 @@ def synchronize(device: str) -> None:
 
 
 def utilization(device: str) -> float:
-    """The share of the last moment in which the device was at work. Raises whatever the driver's library
-    raises, or ``AttributeError``."""
+    """The device's utilisation in the last moment, as a share. Raises any error of the driver's library, or
+    ``AttributeError``."""
     return float(_module(device).utilization(device)) / 100
 
 
@@ -165,7 +166,7 @@ def _memory(device: str) -> tuple[int, int] | None:
 
 
 def _bytes(device: str, *names: str) -> int:
-    """What the first of these functions that the maker has returns."""
+    """The result of the first of these functions that the maker's module has."""
     if not is_accelerator(device):
         return 0
     module = _module(device)

@@ -1,5 +1,5 @@
-"""Explains an exception of the user's code: what was raised, and where in the user's own files. Records and
-logs keep the full explanation, with the frames of libraries. People see the shortened one."""
+"""Explains an exception of the user's code: the error, and its place in the user's files. Records and logs
+keep the full explanation, with the frames of libraries. People see the shortened one."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _RULE = "-" * 20
 
 
 def explain_error(error: BaseException, root: Path) -> str:
-    """The error, what it was raised from, the innermost frames of both in the user's files, nearest first,
-    and where a library has raised it.
+    """The error, its cause, the innermost frames of both in the user's files, nearest first, and the place in
+    the library that raised it.
 
     Errors of this package explain themselves: they come without frames."""
     if isinstance(error, CerebroError):
@@ -51,7 +51,7 @@ def explain_error(error: BaseException, root: Path) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """What the error says, also if a user's class says nothing, or fails to."""
+    """The error's message, also if a user's class has none or fails to make it."""
     try:
         return _COLOURS.sub("", str(error)) or "without a message"
     except Exception as exc:  # a user's exception may have a __str__ that fails

@@ -18,9 +18,9 @@ _SIOCGIFADDR = 0x8915
 
 
 def listening_address(host: str) -> str | None:
-    """The address to listen on for clients that know this machine as ``host``.
+    """The address to listen on for clients that call this machine ``host``.
 
-    ``None`` stands for all addresses: the name does not resolve to one outer address, for instance where
+    ``None`` means all addresses: the name does not resolve to one outer address, for instance where
     ``/etc/hosts`` has a loopback address for the machine's own name. Raises ``OSError`` for an unknown name.
     """
     addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
@@ -31,12 +31,12 @@ def listening_address(host: str) -> str | None:
 
 
 def node_address(name: str, servers: Sequence[tuple[str, int]]) -> str:
-    """The address at which others find this machine, whose own name is ``name``: the one from which it
-    reaches the first of the ``servers`` (host and port) that it can reach.
+    """The address at which others find this machine, called ``name``: the one from which it reaches the first
+    reachable of the ``servers`` (host and port).
 
-    A server on this machine shows no such address. Then it is the one that ``name`` stands for, else the one
-    from which this machine reaches other networks, else a loopback address. Raises ``OSError`` if no server
-    can be reached.
+    A server on this machine shows no such address. Then it is the address of ``name``, else the one from
+    which this machine reaches other networks, else a loopback address. Raises ``OSError`` if no server can be
+    reached.
     """
     problem: Exception = OSError("no server is given")
     for server in servers:
@@ -59,7 +59,8 @@ def node_address(name: str, servers: Sequence[tuple[str, int]]) -> str:
 
 
 def own_address(known: str, servers: Sequence[tuple[str, int]]) -> str:
-    """The address at which others find this machine: the ``known`` one, unless it has lost that since."""
+    """The address at which others find this machine: the ``known`` one, unless the machine has lost it
+    since."""
     with suppress(OSError, UnicodeError):
         bound = listening_address(known)
         if bound is not None:
@@ -77,7 +78,7 @@ def listener_at(address: str) -> socket.socket:
 
 
 def _source(server: tuple[str, int]) -> str:
-    """The address of this machine from which it reaches the server. Nothing is sent for that."""
+    """The address of this machine from which it reaches the server. Nothing is sent."""
     family, kind, protocol, _, target = socket.getaddrinfo(*server, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.connect(target)
@@ -86,7 +87,7 @@ def _source(server: tuple[str, int]) -> str:
 
 def interface_towards(host: str, port: int) -> str | None:
     """The name of the interface by which this machine reaches ``host``, perhaps itself; ``None`` if that is
-    not to be seen: ``host`` is a name that leads elsewhere from other machines, or this is no Linux."""
+    unknown: other machines may resolve the name ``host`` to another one, or this is no Linux."""
     if is_loopback(host):
         return next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
     with suppress(OSError, UnicodeError):

@@ -1,8 +1,8 @@
-"""Whose work is a file? In a folder that others can write to, somebody may have planted it.
+"""Who wrote a file? In a folder that others can write to, somebody may have planted it.
 
 As with ssh, a key, a token or a run's folder is used only if this user or root owns it, and nobody else can
-write to it. File systems that do not keep owners or permissions (some network mounts) are recognized by what
-they make of a new file.
+write to it. File systems that do not keep owners or permissions (some network mounts) are recognized by the
+owner and permissions of a new file.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def check_own(folder: Path) -> None:
     """Raise ``RunError`` if others can have made the folder, or can write to it."""
     if why := distrust_folder(folder):
         raise RunError(
-            f"{folder} {why}, so what is in it may be planted: use your own folder (a copy by `cp -r` "
+            f"{folder} {why}, so its files may be planted: use your own folder (a copy by `cp -r` "
             "is yours), or take the right to write from others (chmod go-w)"
         )
 

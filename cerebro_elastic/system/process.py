@@ -31,8 +31,8 @@ OF_TRAINING = {
     "PYTHONHASHSEED": "0",
 }
 """The environment of processes that run the user's code. Without the first two glibc maps and unmaps every
-large tensor, which costs 15 to 30 % of a step on the CPU (design, section 8). Without the last a set of texts
-has another order on each host, and so has what is made of it: ``classes = list(set(labels))``."""
+large tensor, which costs 15 to 30 % of a step on the CPU (design, section 8). Without the last a set of
+texts, and so ``classes = list(set(labels))``, has another order on each host."""
 _SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
 """Threads whose libraries are prepared for forks: pyarrow's allocator (``pthread_atfork``)."""
 _PR_SET_PDEATHSIG = 1
@@ -51,8 +51,8 @@ def die_with_parent(parent: int) -> None:
 
 
 def begin_as_training() -> None:
-    """Begin this command again, if it orders sets of texts by chance: it runs the user's code, which is to
-    have the order of all processes of a run."""
+    """Start this command again if it orders sets of texts by chance: it runs the user's code, which must have
+    the same order in all processes of a run."""
     given = sys.argv[1:]
     by_chance = sys.flags.hash_randomization and "PYTHONHASHSEED" not in os.environ
     if by_chance and sys.orig_argv[-len(given) :] == given:
@@ -71,8 +71,8 @@ def is_alive(pid: int) -> bool:
 
 
 def thread_names() -> list[str]:
-    """The names of this process's threads besides the main one, as the kernel has them, without those whose
-    libraries are prepared for forks. None on other systems than Linux."""
+    """The kernel's names of this process's threads, except the main one and those whose libraries are
+    prepared for forks. None on other systems than Linux."""
     names = []
     with suppress(FileNotFoundError):
         for task in os.listdir("/proc/self/task"):
@@ -146,7 +146,7 @@ def watch_parent(parent: int, gone: Callable[[], None], poll: float = 0.5) -> No
 
 
 def stop_printing(file: IO[str]) -> None:
-    """Drop further output to ``file``, which has no reader any more (``cerebro run ... | head``). The command
+    """Drop further output to ``file``, whose reader is gone (``cerebro run ... | head``). The command
     continues."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, file.fileno())
@@ -181,7 +181,7 @@ class Scratch:
     """An empty folder ``path``, removed by ``close``, at the end of a ``with``, or of the process.
 
     If that is killed the next process that makes a folder of this ``kind`` in the same place removes it. It
-    is known by its lock, which nobody holds any more.
+    is recognised by its lock, which nobody holds any more.
     """
 
     def __init__(self, kind: str) -> None:

@@ -1,8 +1,8 @@
 """A dozen settings of the process, which configs share: torch's default dtype, the working directory, ...
 
-A unit begins with the settings right after the imports of the user's files, and what it sets is put back at
-its end. What its set-up sets is set again by the next unit; what training sets would be lost, and is refused.
-Processes that make a unit's batches take its settings over: functions of the user's may depend on them.
+A unit begins with the settings right after the imports of the user's files, and its changes are undone at its
+end. The next unit's set-up makes the same changes again; changes during training would be lost, and are
+refused. Processes that make a unit's batches take its settings over: the user's functions may depend on them.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ _PYTHON = (
 
 @contextmanager
 def borrowed(own: Sequence[Setting] = ()) -> Iterator[None]:
-    """The block is a unit: what it sets is put back at its end. ``own`` are settings of the task's framework
-    besides those of Python, numpy and torch."""
+    """The block is a unit: its changes of settings are undone at its end. ``own`` are settings of the task's
+    framework besides those of Python, numpy and torch."""
     before = [(setting, setting.get()) for setting in (*_known(), *own)]
     _before.append(before)
     try:
@@ -82,12 +82,12 @@ def borrowed(own: Sequence[Setting] = ()) -> Iterator[None]:
 
 
 _before: list[list[tuple[Setting, Any]]] = []
-"""The settings before each block in which this process is, the outermost first."""
+"""The settings before each open block of this process, the outermost first."""
 
 
 def changed() -> list[tuple[str, Any]]:
-    """What of that which is sent the unit has set: batches made under other settings may be others. Of a
-    mapping, such as the environment, only what differs."""
+    """The unit's changes among the settings that are sent: batches made under other settings may differ. Of a
+    mapping, such as the environment, only the differences."""
     now = [(each, before, each.get()) for each, before in (_before[0] if _before else ()) if each.sent]
     return [
         (each.name, sorted(value.items() ^ before.items(), key=repr) if isinstance(value, Mapping) else value)
@@ -103,7 +103,7 @@ def sent() -> Mapping[str, Any]:
 
 
 def take_over(settings: Mapping[str, Any]) -> None:
-    """Set in this process what a rank has ``sent``."""
+    """Make the settings that a rank has ``sent`` in this process."""
     for setting in _known():
         if setting.name in settings and setting.get() != settings[setting.name]:
             setting.put(settings[setting.name])

@@ -63,7 +63,7 @@ class RunKey:
 
     @classmethod
     def given_or_kept(cls, file: Path) -> Self:
-        """The key in this process's environment, else the one in ``file``, which may be new."""
+        """The key in this process's environment, else the one in ``file``, which is written if it is new."""
         return cls.from_env(os.environ) or cls.kept(file)
 
     def kept_in(self, file: Path) -> Self:
@@ -80,7 +80,7 @@ class RunKey:
         return self.read(file)
 
     def to_env(self) -> dict[str, str]:
-        """The variables from which ``from_env`` makes this key again, whatever else they held: for the
+        """The variables from which ``from_env`` makes this key again, whatever their earlier values: for the
         environment of a child only."""
         if self.file is not None:
             return {VARIABLE: "", FILE_VARIABLE: str(self.file)}

@@ -23,4 +23,4 @@ class Setting:
     differs: Callable[[Any, Any], Any] = ne
     """Whether the value now differs from the one at set-up, so that training has set it."""
     sent: bool = True
-    """Whether a process that makes batches takes it over: not devices, nor threads, which are its own."""
+    """Whether a process that makes batches takes it over: not devices or threads."""

@@ -1,4 +1,4 @@
-"""What does a file of Python say, without its comments, and which modules does it import?
+"""The meaning of a file of Python without its comments, and the modules that it imports.
 
 Two files that differ in comments, docstrings and layout alone do the same, so they have one digest.
 """
@@ -18,7 +18,7 @@ _IMPORTS = {"import_module", "__import__"}
 
 
 def code_digest(file: Path) -> str:
-    """The digest of what a file says: of Python's, without comments, docstrings and layout; of others, of all
+    """The digest of a file's meaning: of Python's, without comments, docstrings and layout; of others, of all
     bytes."""
     if (seen := _seen(file)) is not None:
         return seen[0]
@@ -27,8 +27,8 @@ def code_digest(file: Path) -> str:
 
 
 def imported_by(file: Path) -> frozenset[str]:
-    """The modules that a file of Python imports, also within functions, and what may be modules: of
-    ``from . import net`` it is ``.net``. Empty if it is no Python of this version."""
+    """The modules that a file of Python imports, also within functions, and possible ones: for ``from .
+    import net`` that is ``.net``. Empty if it is no Python of this version."""
     seen = _seen(file)
     return frozenset() if seen is None else seen[1]
 
@@ -87,8 +87,8 @@ def _text(node: ast.expr) -> str | None:
 
 
 def digests_in(folders: Mapping[str, Sequence[str]], root: Path) -> dict[str, str]:
-    """The digests of the files in ``folders``, as a recipe in ``root`` names them, whose names have these
-    patterns. A folder's own name, which ends with a slash, has the patterns instead."""
+    """The digests of the files in ``folders``, as a recipe in ``root`` names them, whose names match these
+    patterns; and for each folder, under its name with a slash at the end, the patterns."""
     found: dict[str, str] = {}
     for folder, patterns in folders.items():
         name = f"{folder.rstrip('/')}/"

@@ -1,9 +1,9 @@
 """Calls in a separate process, with answers as JSON.
 
-Of a module, for work that imports torch and the user's modules, which the calling process does not, and for
-work beside it: the module reads a request and writes its answers, each one JSON object on a line. The process
-is a fork of the host's fork server, where there is one. Or of a function in a forked child, which has all
-that this process has imported, and starts in milliseconds."""
+A module is called for work that imports torch and the user's modules, which the calling process does not
+import, and for work beside it: the module reads a request and writes its answers, each one JSON object on a
+line. The process is a fork of the host's fork server, if it has one. A function is called in a forked child,
+which has all imports of this process, and starts in milliseconds."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def call(
 
     Args:
         module: The module.
-        what: Names its work in the message of an error.
+        what: The name of its work in the message of an error.
         request: A JSON object.
-        env: What it has in its environment besides this process's.
+        env: Additions to this process's environment.
 
     Raises:
         CerebroError: The error that it ended with; ``RunError`` if it died.
@@ -55,8 +55,8 @@ class AnsweringProcess:
     Args:
         module: The module.
         env: Its whole environment.
-        stdin: An open file: what it reads.
-        stderr: An open file: what it prints.
+        stdin: An open file that it reads.
+        stderr: An open file for its output.
     """
 
     def __init__(self, module: str, env: Mapping[str, str], *, stdin: int, stderr: int) -> None:
@@ -73,19 +73,19 @@ class AnsweringProcess:
         self._lines: list[bytes] = []
         self._rest = b""
         self.ended = False
-        """Whether it has ended by itself: no further answer will come."""
+        """Whether it has ended: no further answer will come."""
 
     def next_answer(self) -> dict[str, Any] | None:
         """Wait for the next answer; ``None`` if it has ended."""
         while self.has_answer(wait=True):
             line = self._lines.pop(0)
-            if line.startswith(b"{"):  # what was printed before the answers had stdout to themselves does not
+            if line.startswith(b"{"):  # output from before the answers had stdout to themselves does not
                 answer: dict[str, Any] = json.loads(line)
                 return answer
         return None
 
     def has_answer(self, *, wait: bool) -> bool:
-        """Whether a line has come."""
+        """Whether a line has arrived."""
         while not self._lines and (wait or select.select([self._answers], [], [], 0)[0]):
             data = os.read(self._answers, 1 << 16)
             if not data:
@@ -138,15 +138,15 @@ class SubprocessCall(AnsweringProcess):
         return answer
 
     def answers(self, *, wait: bool) -> Iterator[dict[str, Any]]:
-        """The further answers: with ``wait`` all until the program ends, else those that have come. Raises as
-        ``call``."""
+        """The further answers: with ``wait`` all until the program ends, else those that have arrived. Raises
+        as ``call``."""
         while self.has_answer(wait=wait):
             yield self.answer()
         if self.ended and self.process.wait():
             raise self._died()
 
     def wait(self) -> None:
-        """Wait until it has ended by itself."""
+        """Wait until it has ended."""
         self.process.wait()
 
     def end(self) -> None:
@@ -163,7 +163,7 @@ class SubprocessCall(AnsweringProcess):
 
 
 def answers_alone() -> Any:
-    """The real standard output, for the answers alone: from now on, what users' code prints goes to the
+    """The real standard output, for the answers alone: from now on, the output of users' code goes to the
     standard error."""
     answer_to = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -178,7 +178,7 @@ def serve(
     work: Callable[[dict[str, Any]], Mapping[str, Any]],
     then: Callable[[Mapping[str, Any], Answer], None] | None = None,
 ) -> None:
-    """The ``__main__`` of a module that is called: answer the request with what ``work`` returns. ``then``
+    """The ``__main__`` of a module that is called: answer the request with the result of ``work``. ``then``
     sends further answers, if it is given."""
     die_with_parent(os.getppid())
     answer_to = answers_alone()
@@ -200,12 +200,12 @@ class ChildDied(CerebroError):
 
 
 class ChildExited(ChildDied):
-    """The child ended by itself: it exited, or crashed. For memory or time others kill it, by SIGKILL."""
+    """The child exited or crashed. (A child that takes too much memory or time is killed by SIGKILL.)"""
 
 
 def call_in_fork(work: Callable[[], Mapping[str, Any]], seconds: float) -> dict[str, Any]:
-    """Call ``work`` in a forked child and return its result, as JSON values. ``work`` must catch what it may
-    raise. Raises ``ChildDied``.
+    """Call ``work`` in a forked child and return its result, as JSON values. ``work`` must catch its
+    exceptions. Raises ``ChildDied``.
 
     The child has only the calling thread of this process.
     """

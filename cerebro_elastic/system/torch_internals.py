@@ -1,7 +1,7 @@
 """Private names of torch that more than one folder uses. Tried with torch 2.13, 2.14 and 2.15.
 
-``tests/system/test_torch_internals.py`` names what an upgrade of torch takes away. What a single folder uses
-is in that folder's ``_torch_internals.py``.
+``tests/system/test_torch_internals.py`` names the ones that an upgrade of torch takes away. Names that a
+single folder uses are in its ``_torch_internals.py``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def non_persistent_buffers_of(module: nn.Module) -> set[str]:
 
 
 def normalizes(module: nn.Module) -> bool:
-    """Whether the module keeps statistics of batches. Torch counts no version for what it writes there."""
+    """Whether the module keeps statistics of batches. Torch counts no version for these writes."""
     return isinstance(module, _NormBase)
 
 
@@ -70,9 +70,9 @@ def pinned(batch: Any) -> Any:
 
 
 def reduced_in_place(value: Any) -> Any:
-    """How ``pickle`` takes a tensor apart so that its memory is not copied; ``NotImplemented`` for what is
-    pickled as usual. Strides are kept. A view takes along no more of its storage than its own values, if a
-    copy of it has the same strides."""
+    """How ``pickle`` takes a tensor apart so that its memory is not copied; ``NotImplemented`` for a tensor
+    that is pickled as usual. Strides are kept. A view takes along no more of its storage than its own values,
+    if a copy of it has the same strides."""
     if type(value) is Tensor and value.device.type == "cpu" and value.layout is torch.strided:
         if value.untyped_storage().nbytes() > value.nbytes and not value.requires_grad:
             copy = value.clone()

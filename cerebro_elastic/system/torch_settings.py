@@ -30,7 +30,7 @@ _CUDNN: tuple[Any, ...] = (backends.cudnn.conv, backends.cudnn.rnn)  # type: ign
 
 
 def _cudnn_precision() -> tuple[str, ...]:
-    """What ``allow_tf32`` sets, and the newer ``fp32_precision`` of either."""
+    """The settings ``allow_tf32``, and the newer ``fp32_precision`` of either."""
     return tuple(part.fp32_precision for part in _CUDNN)
 
 
@@ -54,7 +54,7 @@ def _attributes(owner: Any, where: str, *names: str) -> Iterator[Setting]:
 
 
 def _preferred(library: str) -> Setting:
-    """Which of CUDA's libraries multiplies matrices, or solves."""
+    """The CUDA library that multiplies matrices, or solves."""
     prefer: Callable[..., Any] = getattr(backends.cuda, f"preferred_{library}_library")
     return Setting(
         f"torch.backends.cuda.preferred_{library}_library",

@@ -1,5 +1,5 @@
-"""The installed version, and the systems that it runs on. Apart from the package's face, which imports what
-uses it."""
+"""The installed version, and the systems that it runs on. Separate from ``cerebro_elastic/__init__.py``,
+which imports the modules that use it."""
 
 import sys
 from importlib.metadata import version

@@ -51,7 +51,7 @@ def option(name: str, argument: str | None = None) -> str:
 
 
 def with_name(reason: str, by: str) -> str:
-    """A reason for the record, on one line, with the name of the person who gives it."""
+    """A reason for the record, on one line, with the name of its author."""
     text = one_line(reason.strip())
     return f"{text} (by {one_line(by.strip())})" if by.strip() else text
 

@@ -29,7 +29,7 @@ _STEPS = 5000
 
 
 class Tryout:
-    """A run of ``search`` in memory. The caller decides which units begin and end, and what time it is.
+    """A run of ``search`` in memory. The caller begins and ends the units, and sets the time.
 
     Args:
         search: The search to try.
@@ -41,7 +41,7 @@ class Tryout:
     Attributes:
         configs: The configs by id.
         reasons: The last reason for which each config was stopped or resumed.
-        now: The time in seconds, which the caller moves on.
+        now: The time in seconds, which the caller advances.
         log: All decisions and proposals in their order.
 
     Raises:
@@ -75,7 +75,7 @@ class Tryout:
 
     @property
     def context(self) -> SearchContext:
-        """What the search sees now."""
+        """The search's present view of the run."""
         usage = replace(self.usage, until=self.now)
         return SearchContext(list(self.configs.values()), self.partitions, self.epochs, self.nodes, usage)
 

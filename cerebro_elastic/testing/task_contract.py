@@ -65,7 +65,7 @@ UNITS = tuple((epoch, place) for epoch, order in enumerate(ORDERS) for place in 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch of ordinary, sequential training sees."""
+    """One epoch of ordinary, sequential training."""
 
     number: int
     """Its number, from 0."""
@@ -77,7 +77,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class _Shared:
-    """What the tests of a class share."""
+    """Files and jobs that the tests of a class share."""
 
     task: Task
     results: list[UnitResult] = field(default_factory=list)
@@ -88,7 +88,8 @@ _SHARED: dict[type, _Shared] = {}
 
 
 class TaskContract:
-    """Tests of a task. A subclass overrides ``make``, ``trained`` and ``sequential``, and what else differs.
+    """Tests of a task. A subclass overrides ``make``, ``trained`` and ``sequential``, and whatever else
+    differs.
 
     The data have the columns ``x`` (rows of 4 numbers) and ``y`` (a class, 0 to 2), in batches ``(x, y)``.
     """
@@ -98,13 +99,13 @@ class TaskContract:
     hparams: ClassVar[Mapping[str, Any]] = {}
     """Hyper-parameters that the task accepts."""
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Other configs of the same task, as what differs from ``hparams``, by what each shows. Name one for
-    each kind of value (float, int, text, bool, null, list, mapping, batch_size) and for each place where
+    """Other configs of the same task: their differences from ``hparams``, by the purpose of each. Name one
+    for each kind of value (float, int, text, bool, null, list, mapping, batch_size) and for each place where
     values end up: in an optimizer, in an architecture, in a closure or an object. No two may train alike."""
     batch_size: ClassVar[int] = 3
     """Rows of a batch."""
     seed: ClassVar[int] = 5
-    """The run's seed, less than 2**32: what a task draws at its beginning follows from it."""
+    """The run's seed, less than 2**32: a task's first random numbers follow from it."""
     exact: ClassVar[bool] = True
     """Whether units equal sequential training bit for bit. Where a framework trains all rows of a unit at
     once (boosting), sequential training does not exist: then ``sequential`` is not called."""
@@ -124,7 +125,7 @@ class TaskContract:
         """The same arrays, by the framework alone: one model, trained on all batches in one go."""
         raise NotImplementedError
 
-    # --- what the tests consist of
+    # --- the parts of the tests
 
     def partition(self, index: int, rows: int) -> Partition:
         """A partition of the contract's data."""
@@ -171,7 +172,7 @@ class TaskContract:
         return _SHARED[type(self)]
 
     def epochs(self) -> list[Epoch]:
-        """What sequential training sees."""
+        """The epochs of sequential training."""
         jobs = [self.job(number, None) for number in range(len(UNITS))]
         return [
             Epoch(
@@ -210,7 +211,7 @@ class TaskContract:
             assert list(result.log) == list(expected.log)
 
     def test_two_configs_on_one_rank_equal_each_alone(self) -> None:
-        """What a task keeps (compiled functions, models) serves only the configs that it suits."""
+        """Objects that a task keeps (compiled functions, models) serve only the configs that they suit."""
         if not self.variants:
             pytest.skip("name other configs in `variants`")
         names = ["hparams", *self.variants]
@@ -225,8 +226,8 @@ class TaskContract:
         assert not alike, "these configs train alike, so that they show nothing"
 
     def _curves(self, task: Task, configs: Sequence[Mapping[str, Any]]) -> list[str]:
-        """What two units of each config give. The configs take turns, in the second unit the other way
-        round."""
+        """The results of two units of each config. The configs take turns, in reverse order in the second
+        unit."""
         states: list[TaskState | None] = [None] * len(configs)
         curves = [""] * len(configs)
         rows = 2 * self.batch_size  # few, and in batches of one shape: some tasks compile for each
@@ -283,7 +284,7 @@ class TaskContract:
             loaded = checkpoint.load(ref)
         assert digest(loaded) == ref.digest, "the loaded state is the saved one"
         direct, after = (self.task().train(self.job(1, state)) for state in (result.state, loaded))
-        assert digest(after.state) == digest(direct.state), "and what follows from it is the same"
+        assert digest(after.state) == digest(direct.state), "and the next unit gives the same"
 
     def test_unknown_hyper_parameters_are_refused(self) -> None:
         self.task().check(dict(self.hparams))

@@ -55,15 +55,15 @@ class UnitBatches:
 
 class Learner(ABC):
     """The model of one config during a unit. Random numbers come from the global generators, which the task
-    restores, or from what is in the state."""
+    restores, or from generators in the state."""
 
     done: bool = False
     """Whether the config's training ends with this unit."""
     validates: bool = False
     """Whether ``learn`` also validates, at the end of an epoch."""
     found: Mapping[str, Still] = {}
-    """The arrays with which a config's first unit began (``as_found``). Those that it leaves as they are lie
-    in a base."""
+    """The initial arrays of a config's first unit (``as_found``). Arrays that it leaves unchanged lie in a
+    base."""
 
     @abstractmethod
     def learn(self, batches: UnitBatches) -> Mapping[str, float]:
@@ -79,7 +79,7 @@ class Learner(ABC):
 
     @abstractmethod
     def arrays(self) -> Mapping[str, Any]:
-        """What must be finite after a unit, by name."""
+        """The arrays that must be finite after a unit, by name."""
 
 
 def as_found(part: Mapping[str, Any]) -> Mapping[str, Still]:
@@ -91,7 +91,7 @@ class ArrayTask(ABC):
     """A task of NumPy's arrays.
 
     Args:
-        takers: The user's functions by role, such as ``model_fn``, with what they get besides
+        takers: The user's functions by role, such as ``model_fn``, with their arguments besides
             hyper-parameters and ``BUDGET``.
         args: The section's ``args``: arguments that are not searched.
     """
@@ -205,7 +205,7 @@ class ArrayTask(ABC):
             yield
 
     def _refuse_variables(self, added: Sequence[str]) -> None:
-        """Libraries add variables, too; those that the user's files name are the user's."""
+        """Libraries add variables, too; variables that the user's files name count as the user's."""
         if named := [name for name in added if self._globals.mention(name)]:
             raise TaskError(
                 f"os.environ[{named[0]!r}] was set while the model was made: it holds in a config's first "

@@ -1,7 +1,7 @@
-"""Values as short texts: equal texts, equal bits. What ``cerebro check`` compares.
+"""Values as short texts: equal texts, equal bits. ``cerebro check`` compares them.
 
-It looks into objects by itself, and deeper than the code that carries state, so that the two share no blind
-spot: into objects with ``__slots__``, too, and into objects that do not describe their state.
+It has its own walk through objects, deeper than that of the code that carries state, so that the two share no
+blind spot: also into objects with ``__slots__``, and into objects that do not describe their state.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _parts(value: Any) -> Mapping[Any, Any] | None:
         return value.state_dict()
     kind = type(value)
     library = kind.__module__.partition(".")[0]
-    if library == "pandas" and hasattr(value, "__array__"):  # not what it keeps for speed
+    if library == "pandas" and hasattr(value, "__array__"):  # not its caches
         return {"values": np.asarray(value).tolist(), "axes": getattr(value, "axes", None)}
     if library in _LIBRARIES or isinstance(value, type) or callable(value):
         return None
@@ -129,5 +129,5 @@ def _short(text: str) -> str:
 
 
 def digest_of(data: bytes | memoryview) -> str:
-    """Stands for a value that is too large to be shown."""
+    """The text of a value that is too large to be shown."""
     return f"#{hashlib.blake2b(data, digest_size=8).hexdigest()}"

@@ -59,7 +59,7 @@ from cerebro_elastic.training.test_metrics import measured_alone, row_by_row
 from cerebro_elastic.training.user_functions import UserFunctions, step_scheduler
 
 _PLAIN_STEPS = ("single", "ddp", "fsdp")
-"""The parallelisms under which ``loss.backward()`` and ``optimizer.step()`` are all of a step."""
+"""The parallelisms in which ``loss.backward()`` and ``optimizer.step()`` are the whole step."""
 
 
 @dataclass
@@ -108,7 +108,7 @@ class FunctionUnit:
         self._parallelism = parallelism
         self._trained: tuple[str, ...] = ()
         self._pending: set[str] = set()
-        """The parameters whose gradients have come since the optimizer's last step."""
+        """The parameters that got gradients since the optimizer's last step."""
         self.untrained: Mapping[str, Still] = {}
         """The tensors of the model that get no gradient, as the unit finds them."""
         self._model: nn.Module
@@ -135,7 +135,7 @@ class FunctionUnit:
             The unit's metrics, and how many of its batches are trained.
 
         Raises:
-            Stopped: A ``train_fn`` was asked to stop.
+            Stopped: A ``train_fn`` was interrupted.
         """
         job, parts = self._job, self._parts
         done = job_batches.unit_batches(job)
@@ -186,7 +186,7 @@ class FunctionUnit:
         return validation
 
     def show(self, when: str) -> None:
-        """Show an observer what the training consists of now."""
+        """Show an observer the present parts of the training."""
         if self._observe is None:
             return
         model, scheduler = self._model, self._parts.scheduler
@@ -280,14 +280,14 @@ class FunctionUnit:
         return carried
 
     def _gradients(self) -> dict[str, torch.Tensor]:
-        """Gradients that the next batch of a ``train_fn`` adds to: what has come since the optimizer's last
-        step. The ready-made step zeroes its own."""
+        """Gradients to which the next batch of a ``train_fn`` adds: those since the optimizer's last step.
+        The ready-made step zeroes its own."""
         named = self._model.named_parameters()
         return {name: p.grad.detach() for name, p in named if name in self._pending and p.grad is not None}
 
     @contextmanager
     def _noting_gradients(self) -> Iterator[None]:
-        """Within the block it is noted which gradients have come since the optimizer's last step."""
+        """Within the block the gradients since the optimizer's last step are recorded."""
         optimizer, hooks = self._parts.optimizer, []
         for name, parameter in self._model.named_parameters() if self._whole else ():
             if parameter.requires_grad:
@@ -425,8 +425,8 @@ class FunctionUnit:
         return slice(portion.start, portion.stop)
 
     def _even_part(self, rows: int) -> slice:
-        """This rank's rows for a step that averages over ranks without weights: of a batch that cannot be
-        divided evenly each rank takes all rows, which gives the same mean."""
+        """This rank's rows for a step that averages over ranks without weights: each rank takes all rows of a
+        batch that cannot be divided evenly, which gives the same mean."""
         return self._portion(rows) if rows % ranks()[1] == 0 else slice(0, rows)
 
     def _prepared(self, batches: Iterable[Any]) -> Iterator[Any]:

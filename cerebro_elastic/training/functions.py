@@ -3,8 +3,8 @@
 The recipe names the functions. Each gets its arguments *by the names of its parameters*:
 ``docs/how-to/models.md`` lists the names. ``epochs`` is the config's budget of epochs, ``steps`` the number
 of batches in all of them. With ``step_scheduler: step`` a ``train_fn`` steps the scheduler itself; else that
-is done once an epoch. A unit of a ``train_fn`` that has to stop before its end is given up: ``batches``
-raises ``Stopped``, which is no ``Exception``.
+is done once an epoch. A unit of a ``train_fn`` that must stop before its end is discarded: ``batches`` raises
+``Stopped``, which is no ``Exception``.
 
 On several ranks the ready-made step and validation divide each batch among them. ``train_fn`` gets its rank's
 rows of each batch; ddp and fsdp average the gradients. ``eval_fn`` gets all rows on every rank. The metrics

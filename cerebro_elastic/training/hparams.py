@@ -1,4 +1,4 @@
-"""Which hyper-parameters the user's functions take, and which the torch ``Dataset`` that a recipe names."""
+"""The hyper-parameters that the user's functions take, and those of a recipe's torch ``Dataset``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cerebro_elastic.data.reading.datasets import NumberedDatasets
 
 Taker: TypeAlias = tuple[Callable[..., Any], frozenset[str]]
-"""A function that gets hyper-parameters, and the names of what it gets besides."""
+"""A function that gets hyper-parameters, and the names of its other arguments."""
 
 
 BUDGET = frozenset({"epochs", "steps"})
@@ -29,7 +29,7 @@ all of them."""
 
 @dataclass(frozen=True)
 class Takers:
-    """Which hyper-parameters the user's functions take: each gets those of its parameters' names."""
+    """The hyper-parameters of the user's functions: each function gets those with its parameters' names."""
 
     functions: Mapping[str, Taker]
     """The functions by role, such as ``model_fn``."""
@@ -45,7 +45,7 @@ class Takers:
 
     def check(self, hparams: HParams) -> None:
         """Raise ``TaskError`` unless some function takes each hyper-parameter of a config, and each function
-        gets what it needs."""
+        gets its required arguments."""
         check_batch_size(hparams)
         given = arguments.combined(self.args, hparams)
         if twice := sorted(self.args.keys() & hparams.keys()):
@@ -78,8 +78,8 @@ class Takers:
 
 
 def dataset_factory(recipe: Recipe, lengths: Mapping[str, int] | None = None) -> DatasetFactory | None:
-    """What makes the recipe's dataset in this process; ``None`` if its data are no dataset, or are
-    materialized. ``lengths`` are those that it had when its rows were dealt, if they were."""
+    """The factory of the recipe's dataset in this process; ``None`` if its data are no dataset, or are
+    materialized. ``lengths`` are its lengths when its rows were dealt, if they were."""
     data = recipe.data
     reference = data.dataset or data.datamodule
     if reference is None or data.materialize:
@@ -88,7 +88,7 @@ def dataset_factory(recipe: Recipe, lengths: Mapping[str, int] | None = None) ->
 
 
 def task_hparams(task: Task, loader: LoaderSettings, hparams: HParams) -> HParams:
-    """The hyper-parameters of the task: all but those that only the dataset and the functions of the data
+    """The hyper-parameters of the task: all except those that only the dataset and the functions of the data
     take."""
     of_data = loader.parameters - {"batch_size"}
     return {

@@ -40,7 +40,7 @@ def loader_settings(job: UnitJob) -> LoaderSettings:
 
 
 def validation_settings(job: UnitJob) -> LoaderSettings:
-    """The settings by which validation takes its rows."""
+    """The settings of validation batches."""
     loader = loader_settings(job)
     return replace(loader, batch_size=loader.valid_batch_size or loader.batch_size)
 
@@ -78,10 +78,10 @@ def training_batches(job: UnitJob, part: BatchPart = whole) -> Iterator[Any]:
 
     Args:
         job: The job.
-        part: Which rows of a batch this rank takes; by default all.
+        part: Selects this rank's rows of a batch; by default all.
 
     Raises:
-        Stopped: In place of the next batch, when the job is asked to stop: on every rank at the same batch.
+        Stopped: In place of the next batch, when the job must stop: on every rank at the same batch.
     """
     loader = loader_settings(job)
     order = training_order(job.partition, loader, job.seed, job.unit.epoch)
@@ -167,8 +167,8 @@ def validation_row(job: UnitJob, partitions: Sequence[Partition], number: int) -
 
 
 def _begin(loader: LoaderSettings) -> None:
-    """Draw from torch's generator what a ``DataLoader`` over the user's dataset draws for each of its
-    iterators: one fit by such loaders then draws the same as units."""
+    """Draw from torch's generator as a ``DataLoader`` over the user's dataset does for each of its iterators:
+    one fit by such loaders then draws the same as units."""
     if loader.dataset is not None:
         import torch
 

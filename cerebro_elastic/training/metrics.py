@@ -1,4 +1,4 @@
-"""Means of an epoch so far, and whether losses and parameters are finite. Nothing here imports torch."""
+"""Running means of an epoch, and checks that losses and parameters are finite. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 
 
 class EpochMeans:
-    """Means of an epoch so far, over the rows of all of its batches, which hop with the config.
+    """Running means of an epoch over the rows of all of its batches; they hop with the config.
 
     Args:
-        state: What ``state`` returned at the end of the unit before, if that was in the same epoch.
+        state: The result of ``state`` at the end of the unit before, if that was in the same epoch.
     """
 
     def __init__(self, state: Mapping[str, Any] | None = None) -> None:
@@ -32,7 +32,7 @@ class EpochMeans:
         return {f"{prefix}{name}": total / self._rows for name, total in self._sums.items()}
 
     def state(self) -> dict[str, Any]:
-        """What the next unit continues from."""
+        """The values from which the next unit continues."""
         return {"sums": dict(self._sums), "rows": self._rows}
 
 
@@ -40,7 +40,7 @@ def not_finite(metrics: Mapping[str, float], arrays: Iterable[tuple[str, Any]] =
     """Describe the first loss (a metric with "loss" in its name), or trained parameter of torch or array of
     another library, that is NaN or infinite.
 
-    It reads each parameter once and waits for the device once, which takes less time than a copy of them.
+    It reads each parameter once and waits for the device once, which is faster than a copy of them.
 
     Returns:
         The description; ``None`` if all are finite. Arrays of whole numbers are.

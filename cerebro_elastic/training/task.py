@@ -1,4 +1,4 @@
-"""The task protocol: all that the system knows of what a user trains.
+"""The task protocol: the system's only interface to a user's training.
 
 An adapter is a factory ``(section, root) -> Task``. ``section`` is the recipe's section ``task``, ``root``
 the recipe's folder, from which users' modules are imported. Adapters are found by the entry-point group
@@ -10,7 +10,7 @@ strings, bytes and ``None``. Arrays are numpy's, torch's, JAX's or of any librar
 standard; those of others than torch come back as numpy's. A model that several parallelisms train keeps full
 tensors by name, so that any of them can take it up.
 
-A task's section says what arrays its batches have (``TaskSection.ARRAYS``). A rank whose task takes numpy's
+A task's section declares the arrays of its batches (``TaskSection.ARRAYS``). A rank whose task takes numpy's
 does not import torch.
 """
 
@@ -40,7 +40,7 @@ then: trees of values by kind ("weight", "optimizer", "attribute", ...)."""
 
 @dataclass(frozen=True, slots=True)
 class LossWeights:
-    """What rows weigh in the loss."""
+    """The weights of rows in the loss."""
 
     classes: tuple[float, ...] = ()
     """The weight of each class; empty: all weigh alike."""
@@ -101,15 +101,15 @@ class UnitJob:
     stays: Mapping[str, Still] = field(default_factory=dict)
     """Those tensors of ``state`` that lie in a base (``hop/checkpoint/bases.py``), by name."""
     inherits: HParams | None = None
-    """The hyper-parameters of the config that made ``state``, if that is another one. What they have set in
-    the state (learning rates, say) is set again from ``hparams``; all else is inherited
+    """The hyper-parameters of the config that made ``state``, if that is another one. Values that they have
+    set in the state, such as learning rates, are set again from ``hparams``; all else is inherited
     (``hop/optimizer_state.py``)."""
     skip: int = 0
-    """How many of the partition's batches were trained before, up to ``state``. The unit continues after
-    them. The parts of a unit do together exactly what it does in one go: equal state, bit for bit, equal
-    metrics at its end, and the same rows logged."""
+    """The number of the partition's batches that were trained before, up to ``state``. The unit continues
+    after them. The parts of a unit together equal a whole one: equal state, bit for bit, equal metrics at its
+    end, and the same rows logged."""
     strategy: Strategy = Strategy()
-    """By which parallelism the unit is trained, and on how many ranks."""
+    """The unit's parallelism and number of ranks."""
     beat: Callable[[], None] = nothing
     """To be called for every batch, in validation too: a sign of progress."""
     watch: Callable[[Any], None] = nothing
@@ -117,16 +117,16 @@ class UnitJob:
     stop: Callable[[int], bool] = never
     """Whether to stop after this number of batches of the partition, those skipped included.
 
-    It is called before every batch but the first, so that each attempt makes progress, and not after the last
-    one: what belongs to the epoch's end, validation too, is then done. When it returns true, a task that
+    It is called before every batch except the first, so that each attempt makes progress, and not after the
+    last one: then the epoch's end, with validation, is completed. When it returns true, a task that
     ``splits`` ends the unit at this batch boundary. Any other raises ``Stopped``; so does an evaluation."""
     loss_weights: LossWeights = EVEN
-    """What rows weigh in the loss of the task ``torch``."""
+    """The weights of rows in the loss of the task ``torch``."""
     batches: MakesBatches = batches
-    """What makes the batches of a partition. For an ordinary fit, with which units are compared, it is
-    another one (``runs/exactness/own_batches.py``)."""
+    """The maker of a partition's batches. The ordinary fit with which units are compared has another one
+    (``runs/exactness/own_batches.py``)."""
     made: MadeBatches | None = None
-    """The batches that the host's ranks share; ``None``: this rank makes all of its own."""
+    """The batches that the host's ranks share; ``None``: this rank makes all its batches."""
     data_use: DataUse = field(default_factory=DataUse)
     """Counts the batches that were made and taken."""
     memory_limit_bytes: int | None = None
@@ -152,7 +152,7 @@ class UnitJob:
 
 @dataclass(frozen=True)
 class UnitResult:
-    """What a task returns for a unit."""
+    """A task's result of a unit."""
 
     state: TaskState
     """The state to continue from."""
@@ -170,11 +170,11 @@ class UnitResult:
     """Whether the unit came to the end of its partition. If not, it continues after ``skip + batches``
     batches."""
     before: Mapping[str, Still] = field(default_factory=dict)
-    """Further tensors of the state that are to be in a base, as they were when the unit began: those that it
-    does not train. A value that differs when it is saved hops like all others."""
+    """Further tensors of the state for a base, as they were when the unit began: those that it does not
+    train. A value that differs when it is saved hops like all others."""
     not_finite: str | None = None
-    """Which loss or parameter is NaN or infinite at the end of a whole unit. ``None`` if none is, and of a
-    part of a unit: a unit's fate must not depend on where it was split."""
+    """The loss or parameter that is NaN or infinite at the end of a whole unit. ``None`` if none is, and for
+    a part of a unit: a unit's outcome must not depend on where it was split."""
 
 
 class Stopped(BaseException):
@@ -185,13 +185,13 @@ class Stopped(BaseException):
     """
 
     def __init__(self, batches: int) -> None:
-        super().__init__(f"asked to stop after {batches} batches")
+        super().__init__(f"stopped after {batches} batches")
         self.batches = batches
 
 
 class Task(Protocol):
-    """What trains. One instance serves all units of a rank. It keeps nothing between units that a result
-    could depend on."""
+    """Trains units. One instance serves all units of a rank. It keeps nothing between units on which a result
+    could depend."""
 
     def check(self, hparams: HParams) -> None:
         """Check the hyper-parameters of one config. Cheap: it is called for every config before a run starts.
@@ -231,7 +231,7 @@ class SupportsPrecheck(Protocol):
 
 @runtime_checkable
 class HasNotes(Protocol):
-    """A task that says before the start what it leaves out of what the user has written."""
+    """A task that reports before the start which of the user's settings it leaves out."""
 
     def notes(self, hparams: HParams) -> Sequence[str]:
         """A sentence for each."""
@@ -239,8 +239,8 @@ class HasNotes(Protocol):
 
 @runtime_checkable
 class ReadsFiles(Protocol):
-    """A task whose results depend on files besides code, such as those of a model that it begins with. A run
-    records their digests, and machines with other files are refused."""
+    """A task whose results depend on files besides code, such as an initial model's. A run records their
+    digests, and machines with other files are refused."""
 
     def files(self, hparams: HParams) -> Mapping[str, Sequence[str]]:
         """The files of a config: by folder, as the recipe names it (``folder_named``), the patterns of their
@@ -249,8 +249,8 @@ class ReadsFiles(Protocol):
 
 @runtime_checkable
 class TakesByName(Protocol):
-    """A task that says which hyper-parameters it takes. One that does not gets none of those that the
-    recipe's ``data.dataset`` takes."""
+    """A task that declares its hyper-parameters. Any other gets none of those that the recipe's
+    ``data.dataset`` takes."""
 
     def takes(self, name: str) -> bool:
         """Whether the task takes a hyper-parameter of this name."""
@@ -282,12 +282,12 @@ class WatchesValidation(Protocol):
 
 @dataclass(frozen=True)
 class ModelValues:
-    """What a model has reached on a test set."""
+    """A model's values on a test set."""
 
     metrics: Mapping[str, float]
     """The metrics over all rows, by name."""
     rows: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """By name, the metric of each row alone. Metrics of which no single row has a value are left out."""
+    """By name, the metric of each row alone. Metrics without values of single rows are left out."""
 
 
 @runtime_checkable
@@ -303,12 +303,12 @@ class SupportsTest(Protocol):
 
 
 GENERATORS = "the random generators of torch, numpy and Python: dropout and augmentation draw other numbers"
-"""What no exported model carries."""
+"""Parts of a state that no exported model has."""
 
 
 @dataclass(frozen=True)
 class OrdinaryFit:
-    """What an ordinary fit has logged."""
+    """The logged values of an ordinary fit."""
 
     log: Sequence[MetricRow]
     """All rows, in order."""

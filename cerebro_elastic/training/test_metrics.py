@@ -24,7 +24,7 @@ COVERED = 0.95
 _DRAWS = 2000
 """How often the rows are drawn."""
 _AT_ONCE = 1 << 22
-"""How many rows are drawn at once: what that takes stays far below the size of a model."""
+"""The number of rows drawn at once: their memory stays far below the size of a model."""
 _TOLERANCE = 1e-4
 """The largest relative difference between a metric and the mean of its rows: a model computes a row alone and
 in a batch with differences of rounding."""
@@ -43,8 +43,8 @@ def row_by_row(job: UnitJob) -> UnitJob:
 def measured_alone(
     measure: Callable[[Iterator[Any]], Mapping[str, float]], batches: Iterable[Any]
 ) -> dict[str, list[float]]:
-    """What ``measure`` gives for each of the ``batches`` alone, by the metric's name; empty if it fails for
-    one: some metrics have no value for a single row."""
+    """The results of ``measure`` for each of the ``batches`` alone, by the metric's name; empty if it fails
+    for one: some metrics have no value for a single row."""
     values: dict[str, list[float]] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -58,7 +58,7 @@ def measured_alone(
 
 
 def evaluated(job: UnitJob, metrics: Mapping[str, float]) -> UnitResult:
-    """What an evaluation of the job's partition has found. The state stays as it is."""
+    """The result of an evaluation of the job's partition. The state does not change."""
     assert job.state is not None
     return UnitResult(
         state=job.state,

@@ -53,7 +53,7 @@ class StrategyCost:
     strategy: Strategy
     batch_seconds: float = 0.0
     data_seconds: float = 0.0
-    """The part of them in which training waited for the batch to be made."""
+    """The part of them spent waiting for the batch."""
     peak_bytes: int = 0
     """The most bytes that one rank had in use."""
     hop_seconds: float | None = None
@@ -95,8 +95,8 @@ class UnitRunner:
     Args:
         spec: The run.
         cache: The folder through which partitions come.
-        device: The device to train on, as torch names it.
-        cache_bytes: What the partitions in the cache may take; by default as the recipe says.
+        device: Torch's name of the device to train on.
+        cache_bytes: The most bytes of partitions in the cache; by default the recipe's.
         beat: Called again and again while a base is fetched.
     """
 
@@ -188,8 +188,8 @@ class UnitRunner:
         memory_limit_bytes: int | None = None,
         partition: Partition | None = None,
     ) -> UnitJob:
-        """The job of ``unit`` for ``config`` as it stands: the whole unit, or its rest. See ``UnitJob``.
-        ``partition`` has other rows than the unit's."""
+        """The job of ``unit`` for ``config`` in its present state: the whole unit, or its rest. See
+        ``UnitJob``. ``partition`` replaces the unit's rows."""
         inherits = None
         if config.parent and is_newborn(config):
             inherits = task_hparams(self._task, self._loader, config.parent.hparams)
@@ -217,7 +217,7 @@ class UnitRunner:
         )
 
     def _validation(self, config: Config, unit: Unit, beat: Callable[[], None]) -> list[Partition]:
-        """Fetched for the unit that validates. In other units a partition knows its size, and is fetched when
+        """Fetched for the unit that validates. In other units a partition has its size, and is fetched when
         it is read."""
         if unit.phase is Phase.EVALUATE or self._plan.evaluations:
             return []
@@ -315,7 +315,7 @@ _SHOWN = 5
 
 
 def loss_weights(recipe: Recipe, manifest: Manifest) -> LossWeights:
-    """What the recipe and the dataset say about weights. Raises ``RecipeError`` if they do not fit."""
+    """The weights from the recipe and the dataset. Raises ``RecipeError`` if they do not fit."""
     named = getattr(recipe.task, "class_weights", None)
     if named is None:
         return LossWeights((), bool(manifest.sample_weight))

@@ -26,7 +26,7 @@ class LightningSection(TaskSection):
     hyper-parameters by name."""
     config: Mapping[str, JsonValue] | None = None
     """Instead of `module`: a file of LightningCLI or Hydra, which has the module, its data and the trainer's
-    arguments; see [config files](../how-to/config-files.md)."""
+    arguments; see [config files](../how-to/models.md#config-files)."""
     overrides: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """With a `config` of Hydra's: overrides, as on its command line."""
     cli: Reference = CLI

@@ -52,8 +52,8 @@ def test_the_written_project_is_complete(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["digit"], "there is no recipe 'digit' to begin with; did you mean 'digits'?"),
-        (["../digits"], "there is no recipe '../digits'"),
+        (["digit"], "no recipe to begin with is called 'digit'; did you mean 'digits'?"),
+        (["../digits"], "no recipe to begin with is called '../digits'"),
         (["torch", "/proc/nowhere"], "cannot write into /proc/nowhere"),
         (["torch", "a_users_net.py"], "cannot write into a_users_net.py"),
     ],

@@ -25,7 +25,7 @@ from support.slurm_cluster import KILL_WAIT
 from support.waiting import SOON
 
 FOLDER = ROOT / "docs" / "clusters"
-PAGES = ["docs/how-to/cluster.md", "docs/how-to/spot.md", "docs/how-to/data.md"]
+PAGES = ["docs/how-to/cluster.md", "docs/how-to/data.md"]
 
 
 def commands() -> list[list[str]]:

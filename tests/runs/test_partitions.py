@@ -46,7 +46,7 @@ UNITS = {"method": "asha", "num": 9, "resource": "units", "space": {"lr": {"unif
         ({"source": "/nowhere/*.csv"}, {}, 4, "how many bytes the rows have is not known"),
         ({"source": "large.csv"}, {}, 4, "4 partitions: the rows have 4e+12 bytes, and a node has room for"),
         ({"source": "s3://bucket/*.parquet"}, {"nodes": 6}, 12, "how many bytes the rows have is not known"),
-        ({"source": "a:load"}, {"node": {"cache_bytes": "1G"}}, 4, "node.cache_bytes bounds what"),
+        ({"source": "a:load"}, {"node": {"cache_bytes": "1G"}}, 4, "node.cache_bytes bounds a"),
         ({"source": "a:load"}, {"search": UNITS}, 4, "the search counts units"),
         ({"source": "a:load"}, {"search": BUDGET}, 4, "the search counts units"),
         ({"dataset": "a:Photos", "workers": 1}, {}, 4, "rows take long to open"),

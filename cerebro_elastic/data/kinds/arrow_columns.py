@@ -1,4 +1,4 @@
-"""Record batches of pyarrow: what several tables have in common, and their arrays as columns."""
+"""Record batches of pyarrow: the common schema of several tables, and their arrays as columns."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def facts_of(schema: Any, batches: Iterable[Any]) -> Facts:
 
 
 def common_schema(schemas: Sequence[tuple[str, Any]], wanted: Wanted) -> Any:
-    """The columns of all schemas, which come with the names of their files. A column has the type that holds
-    all of its values. Raises ``DataError`` if there is none and the column is ``wanted``."""
+    """The columns of all schemas, each given with its file's name. A column has the type that holds all of
+    its values. Raises ``DataError`` if no type does and the column is ``wanted``."""
     import pyarrow as pa
 
     fields, names = [], dict.fromkeys(name for _, schema in schemas for name in schema.names)
@@ -38,7 +38,7 @@ def common_schema(schemas: Sequence[tuple[str, Any]], wanted: Wanted) -> Any:
                 types.setdefault(schema.field(name).type, where)
         type_ = _common_type(list(types))
         if type_ == pa.null() and any(other.startswith(f"{name}.") for other in names):
-            continue  # a structure that some rows have not
+            continue  # a structure that some rows lack
         if type_ is not None:
             fields.append(pa.field(name, type_))
         elif is_wanted(name, wanted):

@@ -40,7 +40,7 @@ class FileRanges(Varying):
     sizes: Index
     """By row, the bytes of its value."""
     keys: Sequence[str]
-    """By row, what messages call it."""
+    """By row, its name in messages."""
     kind: Kind = "bytes"
     whole: bool = False
     """Whether each value is all of its file: one that has become longer is noticed, too."""
@@ -117,7 +117,7 @@ class FileRanges(Varying):
             try:
                 with Image.open(BytesIO(value)) as image:
                     image.load()
-            except Exception as exc:  # whatever a broken file makes of its reader
+            except Exception as exc:  # a broken file may raise anything in its reader
                 return re.sub(r" <_io\.BytesIO object at \w+>", "", f"{type(exc).__name__}: {exc}")
             return None
 

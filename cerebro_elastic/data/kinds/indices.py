@@ -16,8 +16,8 @@ _NAME = "index.json"
 
 
 def index_beside(place: Place) -> Mapping[str, Any]:
-    """The index in the folder of the shard; empty if there is none."""
-    url = f"{str(place).rpartition('/')[0]}/{_NAME}"  # of a copy, beside what it is a copy of
+    """The index in the folder of the shard; empty without one."""
+    url = f"{str(place).rpartition('/')[0]}/{_NAME}"  # of a copy, beside its original
     try:
         return _index(url, identity(locate(url)))
     except FileNotFoundError:
@@ -36,14 +36,14 @@ def _index(url: str, _identity: Identity) -> Mapping[str, Any]:
 
 
 def rows_by_index(place: Place) -> int | None:
-    """The rows of a tar archive by the index of WebDataset (``widsindex create``), if there is one."""
+    """The rows of a tar archive by the index of WebDataset (``widsindex create``), if it has one."""
     name = str(place).rpartition("/")[2]
     listed = index_beside(place).get("shardlist", ())
     return next((int(entry["nsamples"]) for entry in listed if entry["url"].endswith(name)), None)
 
 
 def write_index(folder: Place, number: int, suffix: str, index: Mapping[str, Any]) -> Place:
-    """Write an index of ours. Its name has its digest: what is there already stays as it is."""
+    """Write an index of ours. Its name has its digest: an existing file stays as it is."""
     content = json.dumps(index).encode()
     place = folder / f"{number:05d}-{hashlib.sha256(content).hexdigest()[:16]}{suffix}"
     if not exists(place):

@@ -1,4 +1,4 @@
-"""What a kind of files is: how its rows are counted, and how columns are made of them."""
+"""A kind of files: how its rows are counted, and how columns are made of them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from cerebro_elastic.data.ragged import Columns
 from cerebro_elastic.system.files import Place
 
 Wanted: TypeAlias = Collection[str] | None
-"""The columns that are used; ``None``: all. What cannot be read of others is left out."""
+"""The columns that are used; ``None``: all. Unreadable values of other columns are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a file before its rows are read."""
+    """The facts of a file before its rows are read."""
 
     rows: int | None
     """``None``: they are counted when the file is fetched."""
     schema: Any = None
     """Of a table, its columns, of pyarrow."""
     lengths: Mapping[str, int] = field(default_factory=dict)
-    """Of a table's columns of lists, the length of those whose lists have all one length."""
+    """The length of the lists in a table's columns whose lists all have one length."""
     missing: Sequence[str] = ()
-    """The columns in which a row has no value, as far as that is known."""
+    """The columns that lack values, as far as that is known."""
     elsewhere: int = 0
     """The bytes of the files that this one names, if its rows are in these."""
     rows_about: int = 0
-    """About how many rows there are, if these were not counted."""
+    """The estimated number of rows, if they were not counted."""
 
 
 Look: TypeAlias = Callable[[Place, Wanted], Facts]
@@ -41,8 +41,7 @@ class Read(Protocol):
     def __call__(
         self, place: Place, wanted: Wanted, most: int | None, schema: Any = None, /
     ) -> Iterator[Columns]:
-        """A piece of the rows at a time. Tables take the schema in which to read them; by default their
-        own."""
+        """A piece of the rows at a time. Tables are read in the given schema, by default their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,5 +60,5 @@ def is_wanted(name: str, wanted: Wanted) -> bool:
 
 
 def suffix_of(path: str) -> str:
-    """The file's kind; what follows ``?`` in a URL is for its server, and may be secret."""
+    """The file's kind. The part of a URL after ``?`` is for its server, and may be secret."""
     return PurePosixPath(path.partition("?")[0]).suffix.lower()

@@ -1,4 +1,4 @@
-"""Which files a source or a set of shards is, by the name that a recipe has for it."""
+"""The files of a source or a set of shards, by its name in a recipe."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _FOLDER = re.compile(r"([^=]+)=(.*)")
 _NUMBER = re.compile(r"[-+]?\d{1,18}")
 _MISSING = "__HIVE_DEFAULT_PARTITION__"
-"""What stands for a missing value in the name of a folder."""
+"""The mark of a missing value in the name of a folder."""
 _VALID = ("valid", "val", "validation")
 _STATE = "state.json"
-"""Beside the Arrow files of a dataset that Hugging Face's ``datasets`` has saved: which files these are."""
+"""The list of files beside the Arrow files of a dataset that Hugging Face's ``datasets`` has saved."""
 
 
 def files_of(name: str, place: Place) -> list[Place]:
-    """The files that the ``name`` of a file, a folder or a glob stands for, sorted; of a folder, those of
-    known kinds."""
+    """The files of ``name``, which is a file, a folder or a glob, sorted; of a folder, those of known
+    kinds."""
     files = [file for part in _numbered(place) for file in expand(part, _is_known)]
     if _is_plain_folder(place):
         files = _without_others(place, files)
@@ -143,7 +143,7 @@ def _nothing_known(place: Place) -> str:
 
 
 def _nearest(place: Place) -> str:
-    """The file of the same folder of this machine whose name is the nearest one, if there is any."""
+    """The file of the same folder of this machine with the most similar name, if any."""
     path = Path(place.path)
     if not place.local or not path.parent.is_dir():
         return ""

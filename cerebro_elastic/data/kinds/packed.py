@@ -1,9 +1,9 @@
 """Shards of packed rows, as MosaicML's ``streaming`` (MDS) and litData write them.
 
-Both begin with the number of rows and where each row begins, as uint32. A row has the sizes of those of its
-values whose size varies, as uint32, and behind them all values. MDS says the columns in each shard, litData
-in the ``index.json`` beside them. Both may be compressed by zstd. What needs their own code to be read
-(pickles, rows that are compressed one by one) is refused.
+Both begin with the number of rows and the offset of each row, as uint32. A row has the sizes of its values of
+varying size, as uint32, and behind them all values. MDS has the columns in each shard, litData in the
+``index.json`` beside them. Both may be compressed by zstd. Formats that only their own code can read
+(pickles, rows that are compressed one by one) are refused.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from cerebro_elastic.system.files import Place, open_read
 PACKED = (".mds", ".zstd", ".bin")
 """The suffixes of MDS, of compressed MDS, and of litData's chunks."""
 _FRAMED = b"LDFZ01\0\0"
-"""What a chunk of litData begins with whose rows lie in frames of zstd."""
+"""The first bytes of a chunk of litData whose rows are in frames of zstd."""
 _FRAMES_FROM = 24
 """The bytes before the offsets of its rows, and of the entry of each frame behind these."""
 _ZSTD = b"\x28\xb5\x2f\xfd"
-"""What a file of zstd begins with. As a number of rows it would be four billion."""
+"""The first bytes of a file of zstd. As a number of rows they would be four billion."""
 
 Parse: TypeAlias = Callable[[bytes], Any]
 
@@ -152,7 +152,7 @@ def _values(content: memoryview, offsets: Sequence[int], columns: Sequence[_Pack
 
 
 def _columns(place: Place, head: bytes, inflated: bool) -> list[_Packed]:
-    """The columns of the shard, which was ``inflated`` or not; ``head`` is what MDS has before its rows."""
+    """The columns of the shard, which was ``inflated`` or not; ``head`` is MDS's header."""
     if suffix_of(str(place)) != ".bin":
         config = json.loads(head)
         return [
@@ -163,7 +163,7 @@ def _columns(place: Place, head: bytes, inflated: bool) -> list[_Packed]:
         ]
     config = index_beside(place).get("config")
     if config is None:
-        raise DataError(f"there is no index.json of litData beside {place}: copy it there, too")
+        raise DataError(f"{place} has no index.json of litData beside it: copy it there, too")
     for key in ("encryption",) if inflated else ("compression", "encryption"):
         if config.get(key):
             raise DataError(
@@ -205,7 +205,7 @@ def _column(column: _Packed, values: list[bytes], place: Place) -> NDArray[Any] 
 
 
 def _parser(kind: str, detail: str) -> Parse | None:
-    """What makes an array of a value; ``None`` for an encoding that is not known."""
+    """The function that makes an array of a value; ``None`` for an unknown encoding."""
     if kind in ("no_header_numpy", "no_header_tensor"):
         known = _OF_NUMPY if kind == "no_header_numpy" else _OF_TORCH
         dtype = known[int(detail)]
@@ -228,8 +228,8 @@ def _with_header(value: bytes, header: str, dtypes: Sequence[str]) -> NDArray[An
 
 
 def _mds_array(value: bytes, dtype: str, shape: str) -> NDArray[Any]:
-    """MDS's arrays: the number of the dtype and the lengths of the axes stand before the values, unless the
-    encoding says them."""
+    """MDS's arrays: the number of the dtype and the lengths of the axes precede the values, unless the
+    encoding has them."""
     at = 0
     if not dtype:
         dtype, at = _OF_MDS[value[0]], 1

@@ -17,11 +17,11 @@ from cerebro_elastic.system.words import counted
 
 _BESIDE = {".csv", ".db", ".htm", ".html", ".ini", ".json", ".jsonl", ".lnk", ".log", ".md", ".tsv", ".txt"}
 _BESIDE |= {".url", ".xml", ".yaml", ".yml"}
-"""The kinds of files that may lie beside pictures: notes, and what systems put there."""
+"""The kinds of files that may lie beside pictures: notes, and files of operating systems."""
 
 
 def has_images(folder: Place) -> bool:
-    """Whether there are pictures in sub-folders."""
+    """Whether sub-folders have pictures."""
     return any(is_image(path) and "/" in _inside(folder, path) for path in _listed(folder))
 
 

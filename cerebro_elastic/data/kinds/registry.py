@@ -37,11 +37,11 @@ _COMPRESSED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
 
 
 def kind_of(name: str, suffixes: set[str]) -> Kind:
-    """The kind of the files that ``name`` stands for, by their ``suffixes``. Raises ``DataError``."""
+    """The kind of the files of ``name``, by their ``suffixes``. Raises ``DataError``."""
     if compressed := sorted(suffixes.intersection(_COMPRESSED)):
         raise DataError(
-            f"{name} has compressed files ({', '.join(compressed)}), of which no row can be read without all "
-            "before it: unpack them; an archive stays a .tar (`gunzip x.tar.gz`)"
+            f"{name} has compressed files ({', '.join(compressed)}), whose rows cannot be read one by one: "
+            "unpack them; an archive stays a .tar (`gunzip x.tar.gz`)"
         )
     if len(suffixes) == 1 and (kind := KINDS.get(next(iter(suffixes)))):
         return kind

@@ -30,7 +30,7 @@ from cerebro_elastic.system.files import CHUNK, Place, open_buffered, open_read
 _ARROW, _JSON = (".arrow", ".feather"), (".jsonl", ".ndjson")
 TEXT = (".csv", ".tsv", *_JSON)
 TABLES = (*TEXT, ".parquet", *_ARROW)
-"""The suffixes of tables, and of those whose types only their rows say."""
+"""The suffixes of tables, and of tables whose types only their rows show."""
 
 _BATCH_BYTES = 4 * CHUNK
 """About so much of a table is in memory at a time."""
@@ -41,8 +41,8 @@ _PAGE_BYTES = 1 << 16
 
 
 def look_at_table(place: Place, wanted: Wanted = None) -> Facts:
-    """The facts of one file: of Parquet its footer says them, other files are read for them once. Raises
-    ``DataError`` for what is no table, or has two columns of one name."""
+    """The facts of one file: Parquet has them in its footer, other files are read for them once. Raises
+    ``DataError`` for a file that is no table, or has two columns of one name."""
     try:
         import pyarrow  # noqa: F401
     except ImportError as exc:
@@ -114,14 +114,14 @@ def _csv_batches(place: Place, types: Mapping[str, Any]) -> Iterator[Any]:
 
 def _differs(place: Place, what: str) -> DataError:
     return DataError(
-        f"{place} differs from the first shard ({what}): write it as the others are, leave the column out by "
+        f"{place} differs from the first shard ({what}): write it like the others, leave the column out by "
         "`columns`, or name the shards as `source`, whose types suit all rows"
     )
 
 
 def schema_of(tables: Sequence[tuple[str, Facts]], wanted: Wanted) -> Any:
-    """The schema in which to read several files, which come with their names. Raises ``DataError`` if a file
-    has no rows, or if files differ in the classes of a column."""
+    """The schema for reading several files, given with their names. Raises ``DataError`` if a file has no
+    rows, or if files differ in the classes of a column."""
     known: dict[str, Sequence[str]] = {}
     metadata = None
     for name, facts in tables:
@@ -141,7 +141,7 @@ def _is_more(field: Any, schema: Any, wanted: Wanted) -> bool:
 
 
 def _first(batches: Iterable[Any], most: int | None) -> Iterator[Any]:
-    """The batches, which end after ``most`` rows."""
+    """The batches of the first ``most`` rows."""
     for batch in batches:
         yield batch if most is None else batch.slice(0, most)
         if most is not None and (most := most - batch.num_rows) <= 0:
@@ -197,7 +197,7 @@ def _parquet_batches(place: Place, most: int | None, names: Sequence[str] | None
         groups = [opened.metadata.row_group(at) for at in range(opened.num_row_groups)]
         row_bytes = sum(group.total_byte_size for group in groups) / max(1, opened.metadata.num_rows)
         rows = max(1, min(most or _BATCH_ROWS, _BATCH_ROWS, int(_BATCH_BYTES / max(1, row_bytes))))
-        for group in range(len(groups)):  # of all at once pyarrow would keep what it has read ahead
+        for group in range(len(groups)):  # for all at once pyarrow would keep the rows that it reads ahead
             yield from map(flat, opened.iter_batches(rows, [group], names))
 
 

@@ -1,5 +1,5 @@
 """Tar archives in the layout of WebDataset: the files of a sample follow one another, and have its key before
-the first dot of their names. What would lose or change a file is refused."""
+the first dot of their names. An archive that would lose or change a file is refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ File: TypeAlias = tuple[str, int, int]
 
 _BLOCK = tarfile.BLOCKSIZE
 _FEW = 64
-"""The samples by which the number of all is estimated."""
+"""The number of samples from which the number of all is estimated."""
 _LOOK_BYTES = CHUNK // 16
 """Bytes that are read ahead where only the first samples are."""
 _WITHOUT_BYTES = frozenset({tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, b"D", b"V"})
@@ -34,7 +34,7 @@ _WITHOUT_BYTES = frozenset({tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, 
 
 
 def look_at_tar(place: Place, _wanted: Wanted) -> Facts:
-    """About how many samples there are, by the first."""
+    """The estimated number of samples, by the first ones."""
     samples = list(islice(_samples(place, _LOOK_BYTES), _FEW))
     ends = [start + file_bytes for each in samples for start, file_bytes in each.members.values()]
     return Facts(None, rows_about=len(samples) * size(place) // max([1, *ends]))
@@ -119,14 +119,14 @@ def _files_in(archive: Place, ahead: int) -> Iterator[File]:
         while last:
             if last.strip(b"\0"):
                 raise DataError(
-                    f"{archive} goes on behind its end at byte {end}: the file is damaged there, or archives "
+                    f"{archive} continues behind its end at byte {end}: it is damaged there, or archives "
                     "were joined by `cat`; give them one by one"
                 )
             last = opened.read(CHUNK)
 
 
 def _check_member(archive: Place, member: tarfile.TarInfo) -> None:
-    """Raise ``DataError`` for what is neither a file with its bytes nor without a file."""
+    """Raise ``DataError`` for a member that is neither a file with its bytes nor without a file."""
     if member.issparse():
         what = "without its zeros, as a sparse file"
     elif member.issym() or member.islnk():
@@ -167,7 +167,7 @@ def _check_keys(column: FileRanges, extension: str) -> None:
 
 
 def _parsed(column: FileRanges, parse: Callable[[bytes], Any]) -> list[Any]:
-    """The parsed values; ``None`` where there is none."""
+    """The parsed values; ``None`` for a missing one."""
     parsed: list[Any] = [None] * len(column)
     rows = np.flatnonzero(column.file_of >= 0)
     for part in parts(column.sizes[rows]):
@@ -199,4 +199,4 @@ def _class(value: bytes) -> int | str:
 
 
 _PARSERS: Mapping[str, Callable[[bytes], Any]] = {"cls": _class, "json": json.loads}
-"""By extension, what reads a value that is no encoded one."""
+"""By extension, the reader of a value that is not encoded."""

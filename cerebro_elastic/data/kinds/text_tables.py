@@ -1,5 +1,4 @@
-"""Files of text as tables: CSV, and JSON lines. Their types are those of all rows, which are read once for
-that."""
+"""Files of text as tables: CSV, and JSON lines. Their types suit all rows, which are read once for that."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from cerebro_elastic.system.files import CHUNK, Place, open_buffered
 from cerebro_elastic.system.words import counted
 
 _DELIMITERS = ";\t|"
-"""What separates fields instead of commas, in a header that has no comma."""
+"""Separators of fields in a header that has no comma."""
 _BLOCK_BYTES = 4 * CHUNK
 """About so much of a file of JSON lines is in memory at a time."""
 
@@ -38,7 +37,7 @@ def csv_facts(place: Place, wanted: Wanted) -> Facts:
             rows = sum(batch.num_rows for batch in csv_batches(place, types))
             break
         except pa.ArrowInvalid as exc:
-            # With one thread (OMP_NUM_THREADS) pyarrow knows the row, too.
+            # With one thread (OMP_NUM_THREADS) pyarrow reports the row, too.
             failed = re.search(r"In CSV column #(\d+): (Row #\d+: )?CSV conversion error", str(exc))
             if failed is None:
                 raise
@@ -111,7 +110,7 @@ def _delimiter(file: io.BufferedReader[Any]) -> str:
 
 
 def json_facts(place: Place, wanted: Wanted) -> Facts:
-    """The rows and columns of a file of JSON lines, which may differ in columns."""
+    """The rows and columns of a file of JSON lines, whose rows may differ in columns."""
     schemas: list[tuple[str, Any]] = []
 
     def noted() -> Iterator[Any]:

@@ -51,7 +51,7 @@ def _array(name: str, column: Any) -> NDArray[Any]:
 
 
 def _without_mask(column: Any) -> NDArray[Any]:
-    """What is masked is missing: NaN among numbers with fractions, none among others."""
+    """Masked values are missing: NaN among numbers with fractions, none among others."""
     if not np.ma.is_masked(column):
         return np.asarray(column)
     if column.ndim == 1 and column.dtype.kind not in "fc":
@@ -63,5 +63,5 @@ def _without_mask(column: Any) -> NDArray[Any]:
 
 
 def _is_missing(value: Any) -> bool:
-    """Whether the value stands for none, as pandas has it among words: NaN, NaT or NA."""
+    """Whether the value is one of pandas' marks of a missing word: NaN, NaT or NA."""
     return type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)

@@ -16,14 +16,14 @@ from cerebro_elastic.data.ragged import OFFSETS, Index, offsets_of
 from cerebro_elastic.system.files import Chunk, Content, Place, write
 
 Keep: TypeAlias = Callable[[Place, Iterable[Chunk]], Content]
-"""Writes a file, or only says what it would hold."""
+"""Writes a file, or only returns its entry."""
 Parts: TypeAlias = Callable[[], Iterable[NDArray[Any]]]
 """Makes an array's parts along its first axis, in order."""
 
 
 @dataclass(frozen=True)
 class ColumnData:
-    """What a column has in one partition."""
+    """A column's entry in one partition."""
 
     column: Column
     rows: int
@@ -57,7 +57,7 @@ class ColumnData:
 
 @dataclass(frozen=True)
 class _NpyFile:
-    """The chunks of an array's file, made anew each time it is gone over."""
+    """The chunks of an array's file, made again at each iteration."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -71,7 +71,7 @@ class _NpyFile:
 
 
 def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """What an array's file begins with. Its size does not depend on the length of the first axis."""
+    """The header of an array's file. Its size does not depend on the length of the first axis."""
     header = io.BytesIO()
     described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(header, described)

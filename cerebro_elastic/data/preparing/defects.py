@@ -1,5 +1,4 @@
-"""What is mended of a source's rows before they are used: missing values are filled, bad rows are left out,
-and reported."""
+"""Repairs a source's rows before use: missing values are filled, bad rows are left out, and reported."""
 
 from __future__ import annotations
 
@@ -75,7 +74,7 @@ def filled(
     """
     for name in fill:
         if name not in columns:
-            raise DataError(f"there is no column {name!r} for `fill`: {did_you_mean(name, columns)}")
+            raise DataError(f"`fill` names {name!r}, which is no column: {did_you_mean(name, columns)}")
     return {
         name: _filled(name, column, fill[name], None if like is None else like[name])
         if name in fill

@@ -67,12 +67,12 @@ def prepare_columns(
     A destination that holds this very dataset is reused, one that holds another is refused.
 
     Args:
-        sources: What it is read from.
+        sources: Its sources.
         destination: The dataset's URL.
-        settings: How it is made. The shuffled rows are dealt to partitions whose sizes differ by at most one;
+        settings: Its settings. The shuffled rows are dealt to partitions whose sizes differ by at most one;
             bad rows are left out, counted, and sampled in ``report.json``.
-        datasets: Of a user's datasets, by split, how many rows they have, if the source has their numbers.
-        loader: What of the batches is settled by the loader that they came with.
+        datasets: By split, the number of rows of a user's datasets, if the source has their row numbers.
+        loader: The settings of batches from the user's loader.
 
     Raises:
         DataError: The input cannot be used.
@@ -123,8 +123,8 @@ def prepare_columns(
 
 
 def _store(url: str, described: Manifest, dealt: list[PartitionRows]) -> Manifest:
-    """Write the dataset, of which all but the partitions is ``described``. Raises ``DataError`` if the URL
-    holds another."""
+    """Write the dataset, ``described`` except for its partitions. Raises ``DataError`` if the URL has
+    another."""
     with translated(DataError, f"cannot write the dataset {url}"):
         root = locate(url)
         exists = is_prepared(root)
@@ -176,7 +176,7 @@ def _kept(root: Place, partition: PartitionRows, keep: Keep) -> tuple[Split, Par
 
 
 def _data(column: Column, values: NDArray[Any] | Varying, rows: Index) -> ColumnData:
-    """What the column has in a partition of these ``rows``."""
+    """The column's entry in a partition of these ``rows``."""
     if isinstance(values, Varying):
         return ColumnData(column, len(rows), lambda: values.pieces(rows), values.lengths[rows])
     step = max(1, CHUNK // (values[0].size * values.dtype.itemsize))
@@ -211,7 +211,7 @@ def class_counts(name: str, dealt: Sequence[PartitionRows]) -> tuple[int, ...]:
     train = [partition for partition in dealt if partition.split == "train"]
     columns = train[0].columns
     if name not in columns:
-        raise DataError(f"there is no column {name!r} whose classes to count: {did_you_mean(name, columns)}")
+        raise DataError(f"no column {name!r} has classes to count: {did_you_mean(name, columns)}")
     column = columns[name]
     if isinstance(column, Varying) or column.ndim != 1 or column.dtype.kind not in "biu":
         kind = column.kind if isinstance(column, Varying) else f"{column.dtype}{list(column.shape[1:])}"

@@ -1,9 +1,10 @@
-"""``prepare`` with a user's row function, over processes and machines; it goes on after a kill.
+"""``prepare`` with a user's row function, over processes and machines; it continues after a kill.
 
 The rows are shuffled and dealt as in ``prepare``. Each partition's rows are made in chunks of a fixed number.
 When all chunks are made, they are joined to partitions, and the manifest is written last. Until then the
 chunks lie in the folder ``.preparing`` of the dataset, under a digest of the source, the function's module
-and the settings: another try goes on where this one was killed, one with another function begins anew.
+and the settings: another try continues where this one was killed, one with another function starts from
+scratch.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class RowProgress:
     known: int = 0
     """The rows of ``done`` that an earlier attempt or another machine has made."""
     bad: int = 0
-    """Rows of which the function made nothing."""
+    """Rows for which the function made nothing."""
 
 
 @dataclass(slots=True)
@@ -90,8 +91,8 @@ class ChunkRecords:
     chunks: dict[str, JobRecord] = field(default_factory=dict)
 
     def add(self, name: str, record: JobRecord, now: bool) -> None:
-        """Take the record of a chunk, which was made ``now`` or before. Raises ``DataError`` if more rows are
-        bad than may be."""
+        """Take the record of a chunk, which was made ``now`` or before. Raises ``DataError`` if too many rows
+        are bad."""
         rows = record["good"] + len(record["bad"])
         self.chunks[name] = record
         self.progress.done += rows
@@ -143,12 +144,12 @@ def prepare_rows(
         destination: The dataset's URL.
         settings: How it is made. The seed is that of the function's random numbers, too. Bad rows are left
             out, counted, and sampled in ``report.json``.
-        root: The folder in which the function's module is looked for.
+        root: The folder that is searched for the function's module.
         show: Called with the progress after each chunk.
 
     Raises:
         DataError: The input cannot be used, or too many rows are bad.
-        TaskError: There is no such function.
+        TaskError: The function does not exist.
     """
     assert settings.rows is not None
     seed, labels, function, share = settings.seed, settings.labels, settings.rows, settings.share
@@ -203,7 +204,7 @@ def prepare_rows(
             if share.index == 0:
                 remove(place / _WORK)
     except (DataError, FileNotFoundError):
-        # Another machine may have ended, and removed what we were about to read.
+        # Another machine may have finished, and removed the file that comes next.
         if share.of > 1 and exists(place / NAME):
             return _same(destination, place, digest)
         # Another try is another chance for rows that were out of reach.
@@ -261,7 +262,7 @@ def _same(url: str, place: Place, digest: str) -> Manifest:
 
 
 def _digest(dealt: Sequence[PartitionRows], function: Any, seed: int, labels: Sequence[str]) -> str:
-    """The digest of all that the dataset is made of; the function stands for its module's code."""
+    """The digest of everything that the dataset depends on; the function counts by its module's code."""
     digest = hashlib.sha256(repr((_ROWS, seed, tuple(labels), function.__qualname__)).encode())
     digest.update(Path(inspect.getfile(function)).read_bytes())
     for columns in {id(partition.columns): partition.columns for partition in dealt}.values():
@@ -300,7 +301,7 @@ def _pool(workers: int, function: str, root: Path) -> Iterator[ProcessPoolExecut
         if isinstance(exc, BrokenProcessPool):
             raise DataError(
                 "a process that makes rows died without a word, perhaps for want of memory: use fewer "
-                "--workers; the same command goes on from here"
+                "--workers; the same command continues from here"
             ) from exc
         raise
     finally:

@@ -1,5 +1,5 @@
-"""Columns that grow a batch of rows at a time: in memory while they are small, then in temporary files. So do
-those of a torch ``Dataset``, each row of which is read once (text stays in memory)."""
+"""Columns that grow a batch of rows at a time: in memory while they are small, then in temporary files. The
+columns of a torch ``Dataset`` grow so, too; each of its rows is read once (text stays in memory)."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class _GrowingArray:
         return np.memmap(self._file, self._dtype, "r", shape=(rows, *self._shape))
 
     def _spill(self) -> None:
-        """Move what is in memory to the file."""
+        """Move the rows in memory to the file."""
         if self._file is None:
             self._file = tempfile.TemporaryFile()  # noqa: SIM115  # it is there as long as the column
         for part in self._parts:
@@ -107,7 +107,7 @@ class _GrowingArray:
         self._parts = []
 
     def _become(self, dtype: np.dtype[Any]) -> None:
-        """Change the dtype of what is there."""
+        """Change the dtype of the present rows."""
         before = list(self._stored())  # as the dtype still is
         self._dtype = dtype
         self._file, self._parts = None, []
@@ -136,7 +136,7 @@ def materialized(dataset: Any, what: str) -> dict[str, NDArray[Any] | Ragged]:
     """The dataset's rows, by column.
 
     The items of a tuple are the columns ``x`` and ``y`` or, of more, ``x0``, ``x1``, ...; a row that is one
-    value is ``x``. A dict has its own names. Raises ``DataError`` for rows that no columns have, by number;
+    value is ``x``. A dict has its own names. Raises ``DataError`` for rows that fit no columns, by number;
     ``what`` names the dataset.
     """
     columns: dict[str, _Values] = {}

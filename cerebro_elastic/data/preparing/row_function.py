@@ -39,7 +39,7 @@ Value: TypeAlias = NDArray[Any] | bytes
 
 
 def value_of(value: Any) -> Value:
-    """What a row function returns for one column. Raises ``ValueError`` for what is no array."""
+    """A row function's value for one column. Raises ``ValueError`` for a value that is no array."""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     return np.asarray(value)
@@ -57,12 +57,12 @@ def columns_of_row(row: Mapping[str, Value]) -> tuple[Column, ...]:
 def common(
     columns: Sequence[Column], row: int, others: Sequence[Column], other_row: int
 ) -> tuple[Column, ...]:
-    """The columns that hold the rows of both. Raises ``DataError`` if there are none.
+    """The columns that fit the rows of both. Raises ``DataError`` if no columns do.
 
     Args:
-        columns: What is made of ``row``, and maybe of others.
+        columns: The columns made of ``row``, and maybe of others.
         row: Its number in the source, for messages.
-        others: What is made of ``other_row``, and maybe of others.
+        others: The columns made of ``other_row``, and maybe of others.
         other_row: Its number.
     """
     both = [_common(one, other) for one, other in zip(columns, others, strict=False)]
@@ -139,7 +139,7 @@ _user = _User()
 def start(parent: int, reference: str, root: str) -> None:
     """Make this process one that prepares rows, and that ends with ``parent``."""
     die_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
     _user.function, _user.root = import_object(reference, Path(root)), root
 
 
@@ -155,11 +155,11 @@ class Rows:
 
 
 def make_chunk(folder: str, name: str, rows: Rows, labels: Sequence[str], seed: int) -> JobRecord:
-    """Apply the user's function, and write what it makes; the record has the columns, how many rows are good,
-    and which are bad.
+    """Apply the user's function, and write its results; the record has the columns, the number of good rows,
+    and the bad rows.
 
     A row for which it raises, or that has a NaN or infinite value, is bad (``labels``: only these columns are
-    looked at). Rows that differ in columns, types or more than lengths are a ``DataError``.
+    checked). Rows that differ in columns, types or more than lengths are a ``DataError``.
     """
     good: list[tuple[int, Mapping[str, Value]]] = []
     bad: list[BadRow] = []
@@ -192,7 +192,7 @@ def make_chunk(folder: str, name: str, rows: Rows, labels: Sequence[str], seed: 
 
 
 def _made(rows: Rows, at: int, labels: Sequence[str], seed: int) -> Mapping[str, Value]:
-    """What the function makes of one of the ``rows``."""
+    """The function's result for one of the ``rows``."""
     assert _user.function is not None
     digest = hashlib.sha256(f"{seed} {rows.split} {rows.numbers[at]}".encode()).digest()
     random.seed(digest)
@@ -214,8 +214,8 @@ def join_chunks(
     columns: Sequence[Column],
     chunks: Sequence[tuple[str, int]],
 ) -> JobRecord:
-    """Write a partition of ``chunks``, each by name and number of rows; the record is what the manifest says
-    of it."""
+    """Write a partition of ``chunks``, each by name and number of rows; the record is its entry in the
+    manifest."""
     rows = sum(count for _, count in chunks)
     files = []
     with translated(DataError, f"cannot write {split} partition {index} of {url}"):
@@ -228,7 +228,7 @@ def join_chunks(
 
 
 def _arrays(columns: Sequence[NDArray[Any] | Ragged]) -> Iterator[tuple[str, NDArray[Any]]]:
-    """The arrays of a chunk's file, by name: one of a column, two of one whose rows vary."""
+    """The arrays of a chunk's file, by name: one for a column, two if its rows vary."""
     for at, column in enumerate(columns):
         if isinstance(column, Ragged):
             yield f"{at} offsets", column.offsets

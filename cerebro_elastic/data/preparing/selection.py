@@ -1,5 +1,5 @@
-"""Which columns of a source become which columns of the dataset: one matrix of features, one vector of
-labels, and text as numbers."""
+"""Turns columns of a source into columns of the dataset: one matrix of features, one vector of labels, and
+text as numbers."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _LARGEST_EXACT = 2**24
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which of a source's columns are used, and how."""
+    """The columns of a source that are used, and how."""
 
     keys: Preparation
     """The keys that name columns. ``features`` become one float32 matrix; ``label`` becomes one vector, of
-    int64 if it has whole numbers or codes, else of float32; what is to ``encode`` becomes int64 codes, in the
+    int64 if it has whole numbers or codes, else of float32; columns to ``encode`` become int64 codes, in the
     sorted order of the categories; ``sample_weight`` becomes the last column, of float32; ``text`` bytes of
     UTF-8."""
 
     def vocabulary(self, columns: Columns, what: str) -> Vocabulary:
-        """The categories of the columns to encode, sorted, and of those that have codes already. Raises
+        """The categories of the columns to encode, sorted, and of columns that have codes already. Raises
         ``DataError`` if a column has none."""
         encode = dict.fromkeys(self.keys.encode or ())
         if self.keys.label is not None and is_words(columns.get(self.keys.label)):
@@ -53,7 +53,7 @@ class Selection:
 
     def select(self, columns: Columns, vocabulary: Vocabulary, what: str) -> Columns:
         """The dataset's columns. Raises ``DataError`` for columns that do not exist, do not fit into a
-        matrix, or hold what the ``vocabulary`` has not."""
+        matrix, or have values outside the ``vocabulary``."""
         keys = self.keys
         if columns:
             check_lengths(columns, what)
@@ -88,7 +88,7 @@ class Selection:
         return {FEATURES: _matrix(self._features(kept), what), keys.label: label}
 
     def feature_names(self, columns: Columns) -> tuple[str, ...]:
-        """What the columns of the matrix are, from left to right; ``a[0]``, ``a[1]`` if ``a`` has vectors."""
+        """The names of the matrix's columns, from left to right; ``a[0]``, ``a[1]`` if ``a`` has vectors."""
         if self.keys.label is None and self.keys.features is None:
             return ()
         return tuple(
@@ -132,7 +132,7 @@ def _plain(columns: Columns, name: str, key: str) -> NDArray[Any]:
 
 def _known(columns: Columns, name: str, key: str) -> NDArray[Any] | Varying:
     if name not in columns:
-        raise DataError(f"there is no column {name!r} for `{key}`: {did_you_mean(name, columns)}")
+        raise DataError(f"`{key}` names {name!r}, which is no column: {did_you_mean(name, columns)}")
     return columns[name]
 
 
@@ -162,7 +162,7 @@ def _matrix(features: Arrays, what: str) -> NDArray[np.float32]:
                 f"column {name!r} of {what} has whole numbers above {_LARGEST_EXACT}, which float32 cannot "
                 f"tell apart (an identifier?): {leave}, or scale it"
             )
-    with np.errstate(over="ignore"):  # what is too large is infinite then, and named by the check for that
+    with np.errstate(over="ignore"):  # a value that is too large becomes infinite, and the check reports it
         return np.column_stack([column.astype(np.float32) for column in features.values()])
 
 

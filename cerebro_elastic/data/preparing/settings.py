@@ -1,4 +1,4 @@
-"""What ``prepare`` takes besides a source: as keys in Python, and as options on a command line."""
+"""The settings of ``prepare`` besides a source: keys in Python, options on a command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cerebro_elastic.recipes.folds import why_no_folds
 from cerebro_elastic.recipes.loading import describe_problem
 
 _OF_COLUMNS = ("columns", "features", "label", "encode", "text", "fill", "sample_weight", "count_classes")
-"""Keys that say which columns a source has; a function of rows says so itself."""
+"""Keys that select a source's columns; a function of rows selects them itself."""
 _OF_ROWS = ("workers", "share")
 """Keys that are about a function of rows."""
 
@@ -33,7 +33,7 @@ def _machine_share(value: object) -> object:
 
 
 class PrepareSettings(Preparation):
-    """How a dataset is made of a source: its keys in a recipe, and those that only ``prepare`` has."""
+    """The settings for making a dataset: its keys in a recipe, and those that only ``prepare`` has."""
 
     seed: Seed = Field(0, description="Seed of the shuffle.")
     folds: Annotated[int, Field(ge=2)] | None = Field(
@@ -110,7 +110,7 @@ class PrepareOption(NamedTuple):
     kind: Any
     """Its values: ``int``, ``str``, ``list[str]``, or ``dict[str, str]`` for KEY=VALUE."""
     default: int | str | None
-    """What it is if it is not given."""
+    """Its default."""
     shown: str | None
     """The same in words, if there are better ones."""
     help: str

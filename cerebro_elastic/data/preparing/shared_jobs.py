@@ -1,8 +1,8 @@
 """Jobs that several machines share without talking to each other: each job that is done leaves a record.
 
-A machine does its own share first, and then what the others have not done yet, from the ends of their
-shares. So none waits for one that is slow or dead; a job that two machines do has the same result. A machine
-that was killed goes on from the records.
+A machine does its own share first, and then the open jobs of others, from the ends of their shares. So none
+waits for one that is slow or dead; a job that two machines do has the same result. A machine that was killed
+continues from the records.
 """
 
 from __future__ import annotations

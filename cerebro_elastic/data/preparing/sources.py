@@ -1,4 +1,4 @@
-"""What `prepare` reads: named columns, from files at any fsspec URL or a function.
+"""The sources of `prepare`: named columns, from files at any fsspec URL or a function.
 
 Local ``.npy`` columns are memory-mapped, the rows of other files grow in temporary files, pictures and files
 in tar archives stay where they are. The columns of remote ``.npy`` files and functions are in memory.
@@ -47,7 +47,7 @@ def read_source(source: Source, wanted: Wanted = None) -> Mapping[Split, Columns
 
     A folder or glob of ``.npy`` files has a column per file, one of other files the rows of all, in the order
     of their names. A folder of ``train``, ``valid`` and ``test`` has all three, one of ``train`` and
-    ``valid`` both. Raises ``DataError`` if what is ``wanted`` cannot be read or understood.
+    ``valid`` both. Raises ``DataError`` if a ``wanted`` column cannot be read or understood.
     """
     if callable(source):
         return _from_function(source)
@@ -84,7 +84,7 @@ def _read_path(name: str, wanted: Wanted) -> Columns:
                     yield file, {**piece, **_repeated(in_folders[at] if in_folders else {}, piece)}
 
         columns = _joined(pieces(), wanted)
-        # Class names of WebDataset become numbers without being asked for.
+        # Class names of WebDataset become numbers automatically.
         cls = columns.get("cls")
         words = [] if isinstance(cls, Varying | None) else cls.tolist()
         if ".tar" in suffixes and words and all(isinstance(word, str) for word in words):
@@ -165,7 +165,7 @@ def _from_function(function: Function) -> Mapping[Split, Columns]:
 
 
 def _columns(returned: Any, what: str) -> Columns:
-    """What the user's function, or ``what`` of it, has returned as columns."""
+    """The result of the user's function, or the part ``what`` of it, as columns."""
     if is_dataset(returned):
         with translated(DataError, f"cannot write the rows of {what} to {gettempdir()} (TMPDIR)"):
             return materialized(returned, what)

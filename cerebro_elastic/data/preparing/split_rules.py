@@ -1,5 +1,5 @@
-"""Which rows a split holds out: any, of each class its share, or whole groups. The shuffled order decides
-wherever the rules leave a choice."""
+"""The rules by which a split holds out rows: any rows, a share of each class, or whole groups. The shuffled
+order decides wherever the rules leave a choice."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Kinds:
 
 @dataclass(frozen=True, slots=True)
 class RowKeys:
-    """By what rows are split."""
+    """The columns by which rows are split."""
 
     classes: Kinds | None = None
     """The class of each row, if splits are stratified."""
@@ -46,7 +46,7 @@ class RowKeys:
     """The group of each row, if groups stay together."""
 
     def held_out(self, order: NDArray[np.int64], count: int, split: str) -> NDArray[np.bool_]:
-        """Which of the rows ``order``, a shuffled order of those that are left, make a ``split`` of about
+        """The rows of ``order``, a shuffled order of the remaining ones, that make a ``split`` of about
         ``count`` rows. Raises ``DataError`` if nothing, or a class without rows, were left for training."""
         if not count or (self.classes is None and self.groups is None):
             return np.arange(len(order)) >= len(order) - count
@@ -94,7 +94,7 @@ class RowKeys:
         shares = table / np.maximum(1, table.sum(axis=0))
         sums, fold_of = np.zeros((folds, number)), np.empty(len(present), np.int64)
         for group in np.argsort(-table.sum(axis=1), kind="stable"):
-            # The one for which the folds' shares differ least then.
+            # The fold with which the folds' shares differ least.
             fold = int(np.argmin(((2 * sums + shares[group]) * shares[group]).sum(axis=1)))
             fold_of[group], sums[fold] = fold, sums[fold] + shares[group]
         return fold_of[codes]
@@ -113,7 +113,7 @@ class RowKeys:
             raise DataError(
                 f"{split} cannot be a share of the rows: by `split_by` the rows of a group of column "
                 f"{self.groups.name!r} stay together, and none of {counted(len(present), 'group')} can be "
-                f"spared from training; add groups, or give `{split}` data of its own"
+                f"spared from training; add groups, or give `{split}` separate data"
             )
         return mask[rank]
 
@@ -121,8 +121,8 @@ class RowKeys:
 def row_keys(settings: Preparation, train: Columns, own: Mapping[str, Columns]) -> RowKeys:
     """Class and group of each row of ``train``, by ``stratify`` and ``split_by``.
 
-    ``own`` are splits that are data of their own, by name. Raises ``DataError`` for columns that have no
-    classes or groups, and if ``own`` has a class that ``train`` lacks, or a group of it.
+    ``own`` are splits with separate data, by name. Raises ``DataError`` for columns that have no classes or
+    groups, and if ``own`` has a class that ``train`` lacks, or a group of it.
     """
     stratify, split_by = settings.stratify, settings.split_by
     if stratify is not None and stratify == split_by:
@@ -242,10 +242,10 @@ Table = NDArray[np.int64]
 
 
 def choose_groups(table: Table, wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which groups to hold out.
+    """The groups to hold out.
 
     The first groups are taken until there are enough rows. Then single groups, or pairs of them, are moved as
-    long as that brings the number of rows of a class nearer to what is wanted.
+    long as that brings the number of rows of a class nearer to its target.
 
     Args:
         table: The rows of each class that a group has; shape (groups, classes). The groups are in a shuffled
@@ -308,8 +308,8 @@ class _Chooser:
         return mask
 
     def _cost(self, sums: Table) -> NDArray[np.float64]:
-        """How far ``sums``, of shape (..., classes), are from what is wanted. To take the last row of a class
-        is worse than anything else."""
+        """The distance of ``sums``, of shape (..., classes), from the targets. To take the last row of a
+        class is worse than anything else."""
         far = ((sums - self._wanted) ** 2).sum(axis=-1)
         emptied = (sums >= self._total).sum(axis=-1)
         return np.asarray(far + emptied * float(self._total.sum() + 1) ** 2 * 4)

@@ -1,4 +1,4 @@
-"""Which rows of a source become which partition of which split: one shuffle, by the seed alone."""
+"""Deals a source's rows to the partitions of each split: one shuffle, by the seed alone."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ HeldOut: TypeAlias = Mapping[Split, float | Columns]
 own."""
 
 HELD_OUT: Mapping[Split, str] = {"test": "test", "valid": "validation"}
-"""The splits beside the training rows, and what messages call them. The test set comes first: it has the same
-rows whatever is held out for validation."""
+"""The splits besides the training rows, and their names in messages. The test set comes first: it has the
+same rows whatever is held out for validation."""
 
 _NAMES: Mapping[Split, str] = {"train": "training", **HELD_OUT}
 KEYS: Mapping[Split, str] = {"train": "partitions", "valid": "valid_partitions"}
@@ -31,12 +31,12 @@ KEYS: Mapping[Split, str] = {"train": "partitions", "valid": "valid_partitions"}
 
 
 class Sources(NamedTuple):
-    """What the splits of a dataset are read from."""
+    """The sources of a dataset's splits."""
 
     train: Source
     valid: float | Source = 0.0
-    """Validation data: a share of the shuffled rows, or a source of their own in its order. Validation data
-    that a source function returns override a share."""
+    """Validation data: a share of the shuffled rows, or a separate source in its order. Validation data that
+    a source function returns override a share."""
     test: float | Source = 0.0
     """The same of the test set."""
 
@@ -52,8 +52,8 @@ class PartitionRows:
 
 
 def read_splits(sources: Sources, wanted: Wanted = None) -> tuple[Columns, HeldOut]:
-    """The columns of the rows, and what is validation data. What cannot be read of columns that are
-    not ``wanted`` is left out."""
+    """The columns of the rows, and the validation data. Unreadable values of columns that are not ``wanted``
+    are left out."""
     splits = read_source(sources.train, wanted)
     named: Mapping[Split, float | Source] = {"test": sources.test, "valid": sources.valid}
     held_out = {split: _held_out(split, named[split], splits.get(split), wanted) for split in HELD_OUT}
@@ -65,7 +65,7 @@ def _held_out(key: Split, named: float | Source, own: Columns | None, wanted: Wa
         # By default `valid` is a share, which the source's own data override; `test` is given or absent.
         if not isinstance(named, int | float) or (named and key == "test"):
             raise DataError(
-                f"the source brings {HELD_OUT[key]} data of its own, and `{key}` names others: leave one out"
+                f"the source brings its own {HELD_OUT[key]} data, and `{key}` names others: leave one out"
             )
         return own
     if isinstance(named, int | float):
@@ -77,12 +77,12 @@ def _held_out(key: Split, named: float | Source, own: Columns | None, wanted: Wa
 
 
 def own_splits(held_out: HeldOut) -> dict[str, Columns]:
-    """The splits that are data of their own, by the name for messages."""
+    """The splits with separate data, by the name for messages."""
     return {HELD_OUT[split]: data for split, data in held_out.items() if not isinstance(data, float)}
 
 
 def changed(held_out: HeldOut, change: Callable[[Columns, Split], Columns]) -> HeldOut:
-    """The shares as they are, and what ``change`` makes of the splits that are data of their own."""
+    """The shares as they are, and the splits with separate data after ``change``."""
     return {
         split: data if isinstance(data, float) else change(data, split) for split, data in held_out.items()
     }
@@ -100,11 +100,11 @@ def deal_rows(
 
     Args:
         train: The source's columns.
-        held_out: What to hold out. Data of their own keep their order, if they become one partition.
+        held_out: The splits to hold out. Separate data keep their order, if they become one partition.
         partitions: By split, the number of partitions, whose sizes differ by at most one; by default 1.
         seed: The seed of the shuffle.
-        keys: By what the rows of ``train`` are held out. Training rows of a group may be in several
-            partitions, and of one fold.
+        keys: The columns by which the rows of ``train`` are held out. Training rows of a group may be in
+            several partitions, and of one fold.
         folds: How many folds the training partitions make, in their order.
     """
     order = _shuffled(rows_in(train), seed)

@@ -93,9 +93,9 @@ def batches(
     """The partition's batches, its rows taken in ``order``, without the first ``skip``: those are not made.
     Of each, ``part`` is made.
 
-    They are the same for any number of workers, except for what draws from the three global generators: in
-    a worker these are seeded for each batch (``seed_of_batch``), in this process they are not touched here.
-    Generators that the user's functions and datasets carry are seeded for each batch in both.
+    They are the same for any number of workers, except for code that draws from the three global generators:
+    in a worker these are seeded for each batch (``seed_of_batch``), in this process they are not touched
+    here. Generators that the user's functions and datasets carry are seeded for each batch in both.
 
     With ``made``, rows that are always the same are opened once, and the batches that workers make in an
     ``epoch`` are shared with the other ranks of the host. ``use`` counts. With ``loader.embed`` all rows from
@@ -105,7 +105,7 @@ def batches(
     if len(order) and (order.min() < 0 or order.max() >= partition.rows):
         raise IndexError(f"order has rows from {order.min()} to {order.max()} of {partition.rows}")
     size = loader.batch_size
-    # Asked here, since a worker process could not: full batches, and the last one.
+    # Called here, since a worker process could not: full batches, and the last one.
     parts = {rows: part(rows) for rows in (size, len(order) % size) if rows}
     count = batch_count(len(order), size)
 
@@ -191,11 +191,11 @@ def in_worker_processes(
     numbers: Iterator[int],
     records: Records | None,
 ) -> Generator[Made, None, None]:
-    """What ``make`` makes of each number's argument in the worker processes of a ``loader``; they put it into
-    the records. (Imports torch.)
+    """The results of ``make`` for each number's argument in the worker processes of a ``loader``, which put
+    them into the records. (Imports torch.)
 
-    For each call the process's global generators, and those that ``generators`` finds there, begin with the
-    seed that follows from ``seed`` and the number (``seed_of_batch``).
+    For each call the process's global generators, and those that ``generators`` finds there, begin with a
+    seed made from ``seed`` and the number (``seed_of_batch``).
     """
     from cerebro_elastic.data.reading.worker_processes import SentOnce, in_workers
 
@@ -212,7 +212,8 @@ class _SeededMake:
     seed: tuple[int, ...]
     records: Records | None
     settings: Mapping[str, Any]
-    """A config's constructor may have set what the user's functions read, and workers outlive the unit."""
+    """A config's constructor may have made settings that the user's functions read, and workers outlive the
+    unit."""
 
     @cached_property
     def _foreign(self) -> ForeignGenerators:
@@ -287,7 +288,7 @@ code that makes batches leaves the processor's caches; to load it again for each
 
 @dataclass(frozen=True, slots=True)
 class BatchRows:
-    """Which rows of a partition are made into a batch."""
+    """The rows of a partition that make a batch."""
 
     index: Index
     """The rows that are taken here."""
@@ -297,7 +298,7 @@ class BatchRows:
 
 @dataclass(frozen=True)
 class BatchMaker:
-    """Makes batches of a partition's rows, in this process or in the one to which it is sent."""
+    """Makes batches of a partition's rows, in this process or, once sent, in another."""
 
     partition: Partition
     """The rows, or the numbers of those of a dataset."""
@@ -385,7 +386,7 @@ class BatchMaker:
         return encoded_rows(partition, name, index)
 
     def _decoded(self, name: str, index: Index) -> list[Any]:
-        """Encoded values, opened, and augmented if there is a function for that."""
+        """Encoded values, opened, and augmented if the column has a function for that."""
         augment = self.loader.augment.get(name)
         decode = partial(decoded_rows, self.partition, self.loader, name)
         values = self._opened(name, index, decode, f"`decode` of {name!r}")
@@ -422,15 +423,15 @@ def _arranged(columns: dict[str, Any], loader: LoaderSettings) -> Any:
 _TESTED = 1 / 256
 """The share of kept rows that are opened again when they are taken."""
 _chance = random.Random()
-"""Draws which; no result depends on it."""
+"""Chooses the rows; no result depends on it."""
 
 
 def opened(
     index: Index, open_rows: Callable[[int, Index], list[Any]], records: Records, what: str
 ) -> list[Any]:
     """The partition's rows at ``index``: from the ``records``, or opened by ``open_rows`` under a seed, and
-    kept there. A row that was kept, and is another one when it is opened again, ends that; ``what`` opens
-    them."""
+    kept there. If a kept row differs when it is opened again, no more rows are kept; ``what`` names the
+    function that opens them."""
     rows = [records.get(place) for place in index.tolist()]
     missing = [at for at, row in enumerate(rows) if row is MISSING]
     if len(missing) < len(rows) and _chance.random() < _TESTED * (len(rows) - len(missing)):

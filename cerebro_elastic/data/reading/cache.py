@@ -1,7 +1,7 @@
 """A host's cache of partitions: each file is read once per host, checked, then memory-mapped.
 
-A file gets its final name only after its size and sha256 were found right; a process that is killed in
-the middle leaves a temporary name, which the next fetch removes. Beside each file lie the sums of its rows
+A file gets its final name only after its size and sha256 have been checked; a process that is killed before
+leaves a temporary name, which the next fetch removes. Beside each file lie the sums of its rows
 (``row_sums.py``), taken from the bytes that were hashed. Rows are compared with them whenever they are read:
 damage that comes later is found before anything is trained on it.
 
@@ -37,8 +37,8 @@ class PartitionCache:
     """The cache under the folder ``root``, shared by all processes of the host.
 
     All partitions under it take at most ``limit_bytes``, unless more are in use at the same time; ``None``:
-    what the disk has. ``make`` makes column files of a partition of shards. ``hits`` counts the fetches of
-    this process that found their partition in the cache, ``misses`` the others.
+    all of the disk. ``make`` makes column files of a partition of shards. ``hits`` counts the fetches of this
+    process that found their partition in the cache, ``misses`` the others.
     """
 
     def __init__(self, root: Path, limit_bytes: int | None = None, make: Make | None = None) -> None:
@@ -58,14 +58,13 @@ class PartitionCache:
         beat: Callable[[], None] = lambda: None,
         room: Room = "needed",
     ) -> Partition:
-        """Partition ``index`` of the dataset at ``url``, from the cache or fetched into it, which may take as
-        long as it likes: ``beat`` is called again and again, and what it raises ends the fetch. It stays in
-        the cache as long as the partition that is returned exists.
+        """Partition ``index`` of the dataset at ``url``, from the cache or fetched into it, however long that
+        takes: ``beat`` is called again and again, and its exceptions end the fetch. It stays in the cache as
+        long as the returned partition exists.
 
-        Raises ``DataError`` if a file is missing there or not what the manifest says, ``StorageError`` if
-        that cannot be known, ``DiskFull`` if the disk has no space, ``NoRoom`` if there is none within the
-        limit and the partition is not ``needed``. Other processes that want the same partition wait and share
-        it.
+        Raises ``DataError`` if a file is missing there or differs from the manifest, ``StorageError`` if that
+        cannot be checked, ``DiskFull`` if the disk has no space, ``NoRoom`` if the limit leaves none and the
+        partition is not ``needed``. Other processes that want the same partition wait and share it.
         """
         name = f"{split} partition {index} of {url}"
         folder, of_shards = self._folder(manifest, split, index), manifest.split(split)[index].shards
@@ -154,7 +153,7 @@ class PartitionCache:
         self, manifest: Manifest, split: Split, index: int, beat: Callable[[], None], room: Room
     ) -> None:
         """Make a partition's files of its shards, unless those that lie here are whole."""
-        assert self._make is not None, "a cache of shards has what makes columns of them"
+        assert self._make is not None, "a cache of shards has a function that makes columns of them"
         folder, files = self._folder(manifest, split, index), manifest.split(split)[index]
         entries = self._entries(manifest, split, index)
         if entries and all(entry.is_its_own or entry.check(beat) for entry in entries):
@@ -163,7 +162,7 @@ class PartitionCache:
         space = disk_space(self.root) if limit is None else CacheSpace(self.root, limit)
         with space.reserved(folder, manifest.cached_bytes(files), room):
             made = self._make(manifest, files, folder, beat)
-        # The values of a ragged column are summed by its offsets, which stand before them.
+        # The values of a ragged column are summed by its offsets, which precede them.
         made_files = replace(files, files=made.files, rows=made.rows)
         taken = [entry.taken_in(beat) for entry in cached_columns(folder, manifest.columns, made_files)]
         made = replace(made, files=tuple(entry.file for entry in taken))

@@ -28,7 +28,7 @@ _SHA256_BYTES = 32
 _KEPT = 16
 """The number of columns whose offsets are kept for the next batch of a process that makes batches."""
 _FICLONE = 0x40049409
-"""``ioctl`` of Linux: a file of its own that shares its blocks with another until one of them is written."""
+"""``ioctl`` of Linux: a separate file that shares its blocks with another until one of them is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,14 @@ class CachedColumn:
     """A ``.npy`` file of a column in the cache.
 
     The sums of its rows lie beside it, behind that sha256. They are written last, from the bytes whose sha256
-    was found right: a file with sums has been checked, by any process of the host. A process that finds
-    damage removes the sums of the partition.
+    was checked: a file with sums has been checked, by any process of the host. A process that finds damage
+    removes the sums of the partition.
     """
 
     path: Path
     length: int
-    """The length of its array: the partition's rows, or what a column of varying lengths has of values or
-    offsets."""
+    """The length of its array: the partition's rows, or the number of values or offsets of a column of
+    varying lengths."""
     column: Column
     file: ColumnFile
     """The content that the manifest demands."""
@@ -81,7 +81,7 @@ class CachedColumn:
 
     @property
     def _start(self) -> int:
-        """Where the array begins: by the manifest, nothing is believed of what the file says."""
+        """The array's offset, by the manifest: the file's own header is not trusted."""
         return self.file.bytes - self.length * self.column.row_bytes
 
     @property
@@ -173,7 +173,7 @@ class CachedColumn:
 
     @property
     def _rows(self) -> int:
-        """How many sums there are."""
+        """The number of sums."""
         return self.length if self.offsets is None else self.offsets.length - 1
 
 

@@ -1,5 +1,5 @@
 """The columns of a batch as arrays: rows are copied out of a partition into aligned memory, and the copies
-are compared with the sums of their rows. What changes in a file later is no matter.
+are compared with the sums of their rows. Later changes of a file do not matter.
 
 They are tensors of torch, or numpy's arrays, as the recipe's task needs them. Torch is imported for tensors
 only.
@@ -48,7 +48,7 @@ def padded_rows(partition: Partition, name: str, index: Index, width: int, pad_v
 
 
 def single_rows(partition: Partition, name: str, index: Index) -> list[NDArray[Any]]:
-    """Sequences, each an array of its own."""
+    """Sequences, each a separate array."""
     column = _ragged(partition, name)
     lengths, values = column.lengths[index], np.asarray(column.values)
     rows = aligned_empty((int(lengths.sum()), *column.value_shape), values.dtype)
@@ -70,7 +70,7 @@ def encoded_rows(partition: Partition, name: str, index: Index) -> list[bytes]:
 def called(
     function: RowFunction, key: str, values: Iterable[Any], partition: Partition, name: str, index: Index
 ) -> list[Any]:
-    """What the user's ``function`` of this ``key`` makes of a column's ``values`` at ``index``. Raises
+    """The results of the user's ``function`` of this ``key`` for a column's ``values`` at ``index``. Raises
     ``TaskError`` if it fails."""
 
     def of(value: Any, row: int) -> Any:
@@ -95,14 +95,14 @@ def array_of(arrays: Arrays, rows: NDArray[Any]) -> Any:
 
 
 def decoded_array(arrays: Arrays, value: Any, name: str) -> Any:
-    """What `decode` has made of a value of a column. Raises ``TaskError`` if it can be no array."""
+    """The array that `decode` has made of a value. Raises ``TaskError`` if it can be no array."""
     try:
         if arrays == "torch":
             import torch
 
             if isinstance(value, torch.Tensor):
                 return value
-            return torch.from_numpy(np.array(value))  # a copy: what PIL gives may not be written to
+            return torch.from_numpy(np.array(value))  # a copy: PIL's arrays may not be writable
         array = np.array(value)
         if array.dtype.kind not in "biufc":
             raise TypeError(f"an array of {array.dtype}")

@@ -35,11 +35,11 @@ class DatasetFactory:
     """A function or class, as ``module:name``. It returns a map-style dataset, such datasets by split, or a
     data module."""
     root: Path
-    """The folder in which the module is looked for first."""
+    """The folder that is searched first for the module."""
     args: Mapping[str, Any]
     """Its arguments; values of JSON."""
     seed: int = 0
-    """The seed of what it draws at random: so that ``random_split`` gives the same rows on every host."""
+    """The seed of its random numbers, so that ``random_split`` gives the same rows on every host."""
     lengths: Mapping[str, int] = field(default_factory=dict)
     """The rows of each dataset, by split, when they were dealt to partitions; empty before."""
 
@@ -56,7 +56,7 @@ class DatasetFactory:
         return replace(self, args=arguments.combined(self.args, searched)) if searched else self
 
     def check(self, hparams: Mapping[str, Any]) -> None:
-        """Raise ``TaskError`` unless the factory gets what it needs, once, and nothing else."""
+        """Raise ``TaskError`` unless the factory gets each required argument once, and no other."""
         function, known = self._function, arguments.accepted(self._function)
         if unknown := [name for name in self.args if known is not None and name not in known]:
             near = did_you_mean(unknown[0], known or ())
@@ -71,7 +71,7 @@ class DatasetFactory:
             )
 
     def make(self) -> NumberedDatasets:
-        """The datasets; those that this process has made last are returned again.
+        """The datasets; the last ones that this process has made are returned again.
 
         Raises ``DataError`` if they cannot be made, or are not as long as they were.
         """
@@ -118,7 +118,7 @@ def _datasets(reference: str, root: Path, args: str, seed: int) -> NumberedDatas
 
 
 def forget_datasets() -> None:
-    """Let this process make each dataset anew."""
+    """Let this process make each dataset again."""
     _datasets.cache_clear()
 
 

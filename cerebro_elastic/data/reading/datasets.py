@@ -2,7 +2,7 @@
 and how its loader takes them. The partitions hold the numbers of its rows, and nothing is copied.
 
 The prepared dataset has one column, ``row``. Rows are numbered through the user's datasets: first those for
-training, then those for validation and for a test, where the factory returns datasets of their own for these.
+training, then those for validation and for a test, where the factory returns separate datasets for these.
 
 A data module is known by its methods, so that Lightning is not imported. Its ``prepare_data`` runs once on a
 host, its ``setup`` once in each process.
@@ -42,17 +42,17 @@ from cerebro_elastic.system.files import as_its_folder, make_folder
 from cerebro_elastic.system.process import try_lock
 
 _WHAT = {"bucket": "lengths", "stratify": "classes", "split_by": "groups"}
-"""What a dataset's attribute says of its rows, by the key that names it."""
+"""The meaning of a dataset's attribute for its rows, by the key that names it."""
 _DONE = "done"
 _METHODS = ("prepare_data", "setup", "train_dataloader", "val_dataloader")
 
 MapDataset: TypeAlias = Any
-"""What has ``__len__`` and ``__getitem__``, as torch's map-style datasets do."""
+"""An object with ``__len__`` and ``__getitem__``, as torch's map-style datasets are."""
 
 
 def _attribute(dataset: MapDataset, name: str) -> NDArray[Any]:
-    """An attribute that has a value for each row; of a ``Subset`` those of its rows, of a ``ConcatDataset``
-    those of all its parts. No array of rows if there is none."""
+    """An attribute with a value for each row; of a ``Subset`` those of its rows, of a ``ConcatDataset`` those
+    of all its parts. Without such an attribute, no array of rows."""
     match dataset:
         case Subset():
             values = _attribute(dataset.dataset, name)
@@ -80,7 +80,7 @@ class NumberedDatasets:
     """The user's datasets, their rows numbered through."""
 
     reference: str
-    """What made them, for messages."""
+    """Their maker's name, for messages."""
     by_split: Mapping[str, MapDataset]
     collate: Callable[[list[Any]], Any] = stacked
     """Makes a batch of a list of rows."""
@@ -104,8 +104,8 @@ class NumberedDatasets:
         return dict(zip(present, starts, strict=False))
 
     def columns(self, **attributes: str | None) -> dict[Split, Columns]:
-        """By split, the column of row numbers, and those of what the datasets' ``attributes`` say of each
-        row: of ``bucket`` their lengths, of ``stratify`` their classes, of ``split_by`` their groups."""
+        """By split, the column of row numbers, and columns of the datasets' ``attributes``: for ``bucket``
+        the lengths of rows, for ``stratify`` their classes, for ``split_by`` their groups."""
         named = {key: name for key, name in attributes.items() if name is not None}
         return {split: dict(self._columns(split, start, named)) for split, start in self._starts.items()}
 
@@ -188,7 +188,7 @@ def _length(reference: str, split: str, dataset: Any) -> int:
             "{'train': ..., 'valid': ...}"
         )
     if (length := len(dataset)) < 1:
-        raise DataError(f"{what}, which has no rows: see its `args`, and where it looks for data")
+        raise DataError(f"{what}, which has no rows: check its `args`, and its path to the data")
     return length
 
 
@@ -201,8 +201,8 @@ def datasets_of_module(reference: str, key: str, module: Any) -> NumberedDataset
     """The training data of a data module, which is prepared and set up for ``fit``.
 
     Args:
-        reference: What made it, for messages.
-        key: Distinguishes what is to be prepared.
+        reference: Its maker's name, for messages.
+        key: Distinguishes preparations.
         module: The data module.
 
     Raises:
@@ -273,7 +273,7 @@ def settings_of(loader: DataLoader[Any], what: str) -> dict[str, Any]:
 
 
 def _batch_sampler(loader: DataLoader[Any]) -> Any:
-    """What groups rows into batches: with ``batch_size=None``, a sampler that yields lists of them."""
+    """The sampler that groups rows into batches; with ``batch_size=None``, one that yields lists of rows."""
     return loader.batch_sampler or loader.sampler
 
 
@@ -287,7 +287,7 @@ def _refusals(loader: DataLoader[Any]) -> Iterator[tuple[bool, str]]:
     )
     yield (
         type(batches) is not BatchSampler,
-        f"a batch_sampler of its own ({type(batches).__name__}), whose batches a partition cannot have: give "
+        f"its own batch_sampler ({type(batches).__name__}), whose batches a partition cannot have: give "
         "batch_size and shuffle instead",
     )
     yield (
@@ -353,7 +353,7 @@ def indivisible(loader: Any) -> str | None:
 
 
 _prepared: dict[str, IO[str]] = {}
-"""What this process holds locks on until it ends."""
+"""The files on which this process holds locks until it ends."""
 
 
 def _prepare_once(key: str, prepare: Callable[[], object]) -> None:
@@ -390,7 +390,7 @@ def _prepared_alone(lock: IO[str], prepare: Callable[[], object]) -> bool:
 
 
 def _is_prepared(lock: IO[str]) -> bool:
-    """Wait for the process that prepares; whether it has come to its end."""
+    """Wait for the process that prepares; whether it has finished."""
     fcntl.flock(lock, fcntl.LOCK_SH)
     lock.seek(0)
     return lock.read() == _DONE

@@ -1,5 +1,5 @@
-"""What a prepared dataset holds, for people: rows, columns, classes, sizes, and a few samples. The first rows
-of a partition, or all of them, are read from its files where they lie."""
+"""The content of a prepared dataset, for people: rows, columns, classes, sizes, and a few samples. The first
+rows of a partition, or all of them, are read from its files where they lie."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ClassBalance:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a dataset holds."""
+    """The content of a dataset."""
 
     manifest: Manifest
     column_bytes: Mapping[str, int]
@@ -65,8 +65,8 @@ class Description:
 def describe(url: str) -> Description:
     """Describe the prepared dataset at ``url``.
 
-    It reads the columns that may have classes, and the first rows of the others. Raises ``DataError`` if
-    there is none, or it cannot be read.
+    It reads the columns that may have classes, and the first rows of the others. Raises ``DataError`` if the
+    dataset does not exist or cannot be read.
     """
     manifest = read_manifest(url)
     if manifest.shards:
@@ -106,7 +106,7 @@ def _balances(manifest: Manifest, root: Place) -> Iterator[ClassBalance]:
 
 
 def _counted(manifest: Manifest, root: Place, split: Split, name: str) -> dict[int, int]:
-    """The rows of each value in a split; of some values, if there are too many for classes."""
+    """The rows of each value in a split; of some values only, if they are too many for classes."""
     counts: dict[int, int] = {}
     for files in manifest.split(split):
         column = first_rows_of_files(root, manifest.columns, files, files.rows, [name])[name]

@@ -1,4 +1,4 @@
-"""Embedded rows: what ``data.embed``, usually a frozen model, makes of the rows of a partition.
+"""Embedded rows: the results of ``data.embed``, usually a frozen model, for the rows of a partition.
 
 They are computed in chunks of the partition's rows in stored order, since a model rounds by the number of
 rows beside a row. So a row has the same embedding, bit for bit, in every config, epoch and batch, whichever
@@ -57,7 +57,7 @@ def embedding(embed: Callable[[Any], Any], arrays: Arrays, make: Make) -> Make:
 
         with closing(make(begin(), None)) as loaded:
             while True:
-                with seeded(0):  # what draws here leaves the generators as they were
+                with seeded(0):  # random draws here leave the generators as they were
                     if (rows := next(loaded, None)) is None:
                         return
                     chunk = embedded_chunk(embed, arrays, rows.batch)
@@ -68,8 +68,8 @@ def embedding(embed: Callable[[Any], Any], arrays: Arrays, make: Make) -> Make:
 
 
 def embedded_chunk(embed: Callable[[Any], Any], arrays: Arrays, batch: Any) -> Any:
-    """What the user's ``embed`` makes of a batch of rows, on the CPU. Raises ``TaskError`` if these are not
-    as many rows."""
+    """The result of the user's ``embed`` for a batch of rows, on the CPU. Raises ``TaskError`` if the number
+    of rows differs."""
     counts: list[int] = []
     leafwise(lambda leaf: counts.append(len(leaf)), batch)
     with _without_gradients(arrays):
@@ -96,7 +96,8 @@ def _checked(leaf: Any, rows: int) -> Any:
 
 
 def leafwise(act: Callable[..., Any], *trees: Any) -> Any:
-    """The tree of what ``act`` makes of the leaves at one place of ``trees``: tuples, lists and dicts."""
+    """The tree of the results of ``act`` for the leaves at each place of ``trees``: tuples, lists and
+    dicts."""
     first = trees[0]
     if isinstance(first, Mapping):
         return {name: leafwise(act, *(tree[name] for tree in trees)) for name in first}

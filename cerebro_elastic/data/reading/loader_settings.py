@@ -54,9 +54,9 @@ class LoaderSettings:
     deterministic: bool = False
     """The user says that the dataset's rows are always the same."""
     anew: frozenset[str] = frozenset()
-    """The columns whose rows are not kept for the run, since they were not the same a second time."""
+    """The columns whose rows are not kept for the run, since they differed a second time."""
     arrays: Arrays = "torch"
-    """What columns are in a batch: tensors of torch, or numpy's arrays."""
+    """The type of columns in a batch: tensors of torch, or numpy's arrays."""
     valid_batch_size: int | None = None
 
     def __post_init__(self) -> None:
@@ -112,7 +112,7 @@ class LoaderSettings:
 
     @property
     def functions(self) -> Mapping[str, Callable[..., Any]]:
-        """The user's functions, by what messages call them."""
+        """The user's functions, by their names in messages."""
         named: dict[str, Callable[..., Any] | None] = {
             name: getattr(self, name) for name in ("transform", "collate", "embed")
         }
@@ -127,8 +127,8 @@ class LoaderSettings:
 
     @property
     def kept_columns(self) -> frozenset[str]:
-        """The columns whose rows are opened once for the run, by the user's word: those of a ``decode`` that
-        depends on its value alone, and of a ``deterministic`` dataset."""
+        """The columns whose rows are opened once for the run, as the user has declared: those of a ``decode``
+        that depends on its value alone, and of a ``deterministic`` dataset."""
         said = [name for name, function in self.decode.items() if not isinstance(function, _Given)]
         if self.dataset is not None:
             said = [ROW] if self.deterministic else []
@@ -136,7 +136,7 @@ class LoaderSettings:
 
     @property
     def dataset_args(self) -> str:
-        """The arguments of the dataset, by which those of configs differ."""
+        """The arguments of the dataset, in which configs may differ."""
         return "" if self.dataset is None else json.dumps(dict(self.dataset.args), sort_keys=True)
 
     @property
@@ -151,7 +151,7 @@ class LoaderSettings:
 
     @property
     def objects(self) -> Mapping[str, object]:
-        """The user's functions and datasets, by what messages call them."""
+        """The user's functions and datasets, by their names in messages."""
         if self.dataset is None:
             return self.functions
         datasets = self.dataset.make()

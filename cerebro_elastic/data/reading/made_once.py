@@ -1,13 +1,13 @@
 """Batches that were made are kept for the other configs, and rows that were opened for the other epochs.
 
-What a worker process makes of rows follows from the run's seed, the epoch, the partition, the loader and the
-rank, and not from the config: so the configs that come to a partition in an epoch would make equal batches.
-A host makes each of them once. (CoorDL, VLDB 2021, does so for jobs that run side by side.) Rows are kept for
-the run where the user says that they are always the same. What was not kept, for want of room or since it is
-damaged, is made again: a result never depends on it.
+A worker process's batches follow from the run's seed, the epoch, the partition, the loader and the rank, not
+from the config: so the configs that come to a partition in an epoch would make equal batches. A host makes
+each of them once. (CoorDL, VLDB 2021, does so for jobs that run side by side.) Rows are kept for the run
+where the user declares that they are always the same. A batch or row that was not kept for want of room, or
+is damaged, is made again: a result never depends on it.
 
-Several ranks may be at the same batches. Each claims those that it makes next; the others take them when they
-are made. A claim is a lock on a byte of a file, so that it ends with its process.
+Several ranks may need the same batches. Each claims those that it makes next; the others take the finished
+ones. A claim is a lock on a byte of a file, so that it ends with its process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cerebro_elastic.system.files import private_folder
 from cerebro_elastic.system.process_settings import changed
 
 _LOOK_SECONDS = 0.002
-"""How often a rank looks whether a batch has come that another one makes."""
+"""The interval at which a rank checks for a batch that another rank makes."""
 _PATIENCE_SECONDS = 10.0
 """A rank that has waited this long for another one's batch makes the rest itself."""
 
@@ -46,13 +46,13 @@ class Made(NamedTuple):
 
 
 Make: TypeAlias = Callable[[Iterator[int], Records | None], Generator[Made, None, None]]
-"""Makes the batches of these numbers, each of which it takes when it begins the batch. It puts them into the
-records, if there are any and they may be kept."""
+"""Makes the batches of these numbers; it takes each number when it begins the batch. It puts the batches into
+the records, if it has records and the batches may be kept."""
 
 
 @dataclass(slots=True)
 class DataUse:
-    """What a unit has had of its data; it grows as the unit goes on."""
+    """Counts of a unit's batches and rows; they grow during the unit."""
 
     made: int = 0
     """Batches that were made for it."""
@@ -61,7 +61,7 @@ class DataUse:
     waited_seconds: float = 0.0
     """Seconds for which training waited for a batch."""
     differing: str = ""
-    """What has made another row than the one that was kept for the run; "" if nothing has."""
+    """The name of a function that has made another row than the kept one; "" if none has."""
 
     def timed(self, batches: Generator[Any, None, None]) -> Generator[Any, None, None]:
         """The batches; the time until each comes is counted."""
@@ -77,16 +77,16 @@ class DataUse:
 
 @dataclass(frozen=True, slots=True)
 class MadeBatches:
-    """What the processes of a host keep of a run's batches and opened rows."""
+    """A run's batches and opened rows that the processes of a host keep."""
 
     root: Path
     """The folder for all runs of this user that share the host's cache."""
     limit_bytes: int
     run: str
-    """64 hexadecimal digits that stand for the run, its data and its users' code."""
+    """64 hexadecimal digits that identify the run, its data and its users' code."""
 
     def forget(self) -> None:
-        """Remove what was kept for the run, which has ended."""
+        """Remove the records of the run, which has ended."""
         shutil.rmtree(self.root / self.run, ignore_errors=True)
 
     @contextmanager
@@ -117,7 +117,7 @@ class MadeBatches:
 
 
 def _gives_way(folder: Path, *, epoch: int | None, run: str) -> bool:
-    """Whether what is in ``folder`` may be dropped for what is made of ``epoch`` in ``run``."""
+    """Whether the records in ``folder`` may be dropped for those of ``epoch`` in ``run``."""
     theirs = folder.name.partition("-")[0]
     return folder.parent.name != run or (epoch is not None and theirs.isdigit() and int(theirs) < epoch)
 
@@ -144,7 +144,7 @@ class Shared:
 
 
 class Batches:
-    """The batches of ``numbers``, in order: those that are among the records, and others that ``make`` makes.
+    """The batches of ``numbers``, in order: from the records, or made by ``make``.
 
     Args:
         numbers: The numbers of the batches.

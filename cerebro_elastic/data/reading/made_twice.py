@@ -1,9 +1,9 @@
 """Whether the user's functions make the same again: each is called twice on a few rows, in two processes that
 have done different things before.
 
-Two questions decide what is kept. Does a row of ``kept_columns`` stay the same under another seed? Only then
-is it opened once for the run; what ``embed`` makes has to. Does a batch stay the same under one seed? Only
-then do configs share it.
+Two tests decide what is kept. Does a row of ``kept_columns`` stay the same under another seed? Only then is
+it opened once for the run; embedded rows must pass. Does a batch stay the same under one seed? Only then do
+configs share it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from cerebro_elastic.errors import CerebroError, RecipeError
 from cerebro_elastic.generators import seeded
 
 EMBED = "data.embed"
-"""Among the columns: stands for what ``embed`` makes of rows."""
+"""Among the columns: the embedded rows."""
 BATCHES = ""
-"""In what is found: stands for all batches."""
+"""Among the findings: all batches."""
 Call = Callable[[Callable[[], Mapping[str, Any]]], Mapping[str, Any]]
-"""Calls a function in a process of its own, a fork of this one, and returns its answer."""
+"""Calls a function in a fork of this process, and returns its answer."""
 
 
 def differing(
@@ -43,8 +43,8 @@ def differing(
     rows: int,
     in_fork: Call,
 ) -> Mapping[str, str]:
-    """What is not made the same again, in sentences: by column, its rows under another seed; by ``BATCHES``,
-    batches under one seed. ``partitions`` are one to train on (``True``) and one to evaluate.
+    """The differences between two tries, in sentences: by column, of its rows under another seed; by
+    ``BATCHES``, of batches under one seed. ``partitions`` are one to train on (``True``) and one to evaluate.
     ``anew`` imports the user's files again, as another process of the run does.
 
     Raises ``RecipeError`` if a dataset that is said to be ``deterministic`` is not, or if ``embed`` makes
@@ -78,8 +78,8 @@ def differing(
 
 
 _ANOTHER = (
-    "{what} made another array of the same bytes at a second time, or draws random numbers: its rows are not "
-    "kept for the run, and each epoch opens them anew; put what is random into `augment`"
+    "{what} made another array of the same bytes a second time, or draws random numbers: its rows are not "
+    "kept for the run, and each epoch opens them again; move random parts into `augment`"
 )
 _OTHER_BATCHES = (
     "{what} returned something else for the same rows under the same seed{why}: no batch is kept or shared, "
@@ -104,8 +104,8 @@ def _made_again(
 def _made(
     partitions: Mapping[bool, Partition], loader: LoaderSettings, rows: int, *, again: bool
 ) -> dict[str, Any]:
-    """Digests of what each function makes of the first rows. The second time others are made before, the
-    dataset is another one, and kept rows have another seed. Nothing of what fails: units will show it."""
+    """Digests of each function's results for the first rows. The second time other rows are made before, the
+    dataset is made again, and kept rows have another seed. Failures are left out: units will show them."""
     kept: dict[str, str] = {}
     made: dict[str, str] = {}
     what: dict[str, str] = {}
@@ -138,8 +138,8 @@ def _digests(
     seed: int,
     only: frozenset[str] | None = None,
 ) -> Iterator[tuple[str, str, str]]:
-    """What makes something of ``rows``, the column that it opens, and the digest of what it made; of
-    ``only`` these columns, if given."""
+    """The name of each function that is called for ``rows``, the column that it opens, and the digest of its
+    result; of ``only`` these columns, if given."""
     for name, column, make in _calls(partition, loader, rows):
         if only is not None and column not in only:
             continue
@@ -153,8 +153,8 @@ def _digests(
                 return
             except Exception:  # whatever the user's class does, also when it is pickled
                 continue
-        # What draws is never the same under another seed, even if its value happens to be. (In a first call
-        # also a function draws that makes its model then.)
+        # A function that draws counts as different under another seed, even if its value happens to be equal.
+        # (A function that makes its model in its first call draws there, too.)
         marked = f"{seed}" if drew and only is not None else ""
         yield name, column, hashlib.sha256(content).hexdigest() + marked
 
@@ -162,8 +162,7 @@ def _digests(
 def _calls(
     partition: Partition, loader: LoaderSettings, rows: Index
 ) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    """In the order in which they take part in a batch: what is called, the column that it opens, and the
-    call."""
+    """In the order of their part in a batch: the function's name, the column that it opens, and the call."""
     if loader.dataset is not None:
         datasets = loader.dataset.make()
         numbers = equal_rows(partition, ROW, rows).tolist()

@@ -29,7 +29,7 @@ _SHOWN = 5
 
 def forget_checks(folder: Path) -> None:
     """Remove the row sums of all columns of the partition in ``folder``: the next fetch, in any process of
-    the host, checks each of its files. What has damaged one of them may have damaged others."""
+    the host, checks each of its files. The cause of one damaged file may have damaged others."""
     for sums in folder.glob(f"*{SUMS}"):
         with suppress(OSError):
             sums.unlink()
@@ -48,10 +48,10 @@ class Partition:
     """The row sums of each column, taken when its file was checked against the manifest; ``check_rows``
     compares. A column that is not from the cache has none, and is not compared."""
     name: str = "partition"
-    """What messages call it."""
+    """Its name in messages."""
     sent: Callable[[], tuple[Any, ...]] | None = field(default=None, compare=False)
-    """What ``__reduce__`` returns, if another process, such as one that makes batches, opens the partition by
-    the names of its files. ``None``: its content is sent."""
+    """The result of ``__reduce__``, if another process, such as one that makes batches, opens the partition
+    by the names of its files. ``None``: its content is sent."""
     damage: list[DamagedData] = field(default_factory=list, compare=False)
     """The damage that was found, so that no code between here and the unit can hide it."""
 
@@ -65,7 +65,7 @@ class Partition:
         ]
 
     def check_sizes(self) -> None:
-        """Raise ``DamagedData`` if a file has become shorter than what is mapped: to read there would end the
+        """Raise ``DamagedData`` if a file has become shorter than its mapping: reading there would end the
         process (SIGBUS)."""
         for name, file, end in self._mapped:
             if file.size() < end:
@@ -108,14 +108,14 @@ class Partition:
 
 
 def unopened(index: int, rows: int, name: str, fetch: Callable[[], Partition]) -> Partition:
-    """The partition that ``fetch`` returns; it is fetched when a column is asked for."""
+    """The partition that ``fetch`` returns; it is fetched when a column is first used."""
     fetched = cache(fetch)
     columns, sums = _Unopened(lambda: fetched().columns), _Unopened(lambda: fetched().sums)
     return Partition(index, rows, columns, sums, name, lambda: fetched().__reduce__())
 
 
 def in_file(column: Array | Ragged) -> Array:
-    """What lies in a file: of a column of varying lengths the values."""
+    """The array of a file: of a column of varying lengths the values."""
     return column.values if isinstance(column, Ragged) else column
 
 

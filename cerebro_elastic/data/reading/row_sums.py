@@ -1,4 +1,4 @@
-"""A sum for each row: rows that are read from a file are compared with what it held when it was checked.
+"""A sum for each row: rows that are read from a file are compared with its content when it was checked.
 
 The sum of a row is ``c[0] * w[0] + c[1] * w[1] + ...`` modulo 2**64, of its bytes as 64-bit words ``w`` and
 fixed, odd, random ``c``. Damage in one word is always found. Random damage in several words of one row is
@@ -39,7 +39,7 @@ def row_sums(rows: NDArray[Any]) -> Sums:
 
 
 def padded_sums(rows: NDArray[Any]) -> Sums:
-    """The sum of each of ``rows``, a contiguous array, to which zeros at the end of a row add nothing."""
+    """The sum of each of ``rows``, a contiguous array. Zeros at the end of a row add nothing."""
     words = _words(rows.reshape(len(rows), -1)) if rows.size else np.empty((len(rows), 0), np.uint64)
     sums: Sums = np.zeros(len(rows), np.uint64)
     for segment, start in enumerate(range(0, words.shape[1], _SEGMENT)):

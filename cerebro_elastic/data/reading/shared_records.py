@@ -6,9 +6,9 @@ parts: the value's pickle, then the content of each of its arrays and tensors, a
 them, in a folder closed to others (``made_once.py``).
 
 Records lie in segments, files to which one process each appends. The index says where each record lies. A
-record's entry is written when the record is whole, so what a killed process leaves is never read. A damaged
-record is forgotten; then somebody makes it again. Several processes may keep the same record: the last entry
-counts, and both are right.
+record's entry is written when the record is whole, so an unfinished one of a killed process is never read. A
+damaged record is dropped; then a process makes it again. Several processes may keep the same record: the last
+entry counts, and both are right.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _sums(part: NDArray[np.uint8]) -> Sums:
 
 
 class Missing(Enum):
-    """What stands for a value that is not there."""
+    """Stands for a missing value."""
 
     MISSING = "missing"
 
@@ -134,18 +134,18 @@ MISSING: Final = Missing.MISSING
 _UNIT = 64
 """Entries count places in segments in units of this many bytes."""
 _SEGMENT_BIT = 40
-"""An entry is the segment's number, and in the lower bits the place plus one; 0: there is no record."""
+"""An entry is the segment's number, and in the lower bits the place plus one; 0: no record."""
 _MAPPED = 1 << 16
 """Records of at least this many bytes are mapped; smaller ones are copied, which is faster."""
 _GROWTH = 1.1
-"""Records may be larger than the first one by this factor before more room is asked for."""
+"""Records may be larger than the first one by this factor before more room is requested."""
 _VECTOR = 1000
 """The largest number of pieces that are written at once."""
 
 
 class Records:
     """Up to ``count`` records in ``folder``, which this process or one that it works for keeps in use
-    (``cache_space.use``). ``space`` says what all such folders may take together.
+    (``cache_space.use``). ``space`` bounds all such folders together.
 
     Can be sent to other processes of the host. Raises ``OSError`` if the disk has no room for the index.
     """
@@ -167,7 +167,7 @@ class Records:
         return bool(self._index[number])
 
     def get(self, number: int) -> Any:
-        """The value of a record, in memory of its own; ``MISSING`` if it is not there, or damaged."""
+        """The value of a record, in separate memory; ``MISSING`` if the record is missing or damaged."""
         if not (entry := int(self._index[number])):
             return MISSING
         try:
@@ -177,28 +177,30 @@ class Records:
             return MISSING
 
     def put(self, number: int, value: Any) -> bool:
-        """Keep the value; whether it is kept. It is not if it cannot be pickled, or if there is no room."""
+        """Keep the value; whether it is kept. It is not if it cannot be pickled, or if room is lacking."""
         try:
             record = encoded(value)
             size = sum(memoryview(chunk).nbytes for chunk in record)
             if not self._has_room(size):
                 return False
             segment, place = self._append(record, size)
-        except Exception:  # whatever the user's class does; or a full disk: what is not kept is made again
+        except Exception:  # anything in the user's class, or a full disk: the value is made again
             return False
         self._index[number] = (segment << _SEGMENT_BIT) + place // _UNIT + 1
         return True
 
     @property
     def differing(self) -> str:
-        """What made other values than those that are kept; "" if nothing is known to. It ends the keeping."""
+        """The name of a function that made other values than the kept ones, which ends the keeping; "" if
+        none is known."""
         try:
             return self._differing.read_text()
         except FileNotFoundError:
             return ""
 
     def distrust(self, what: str) -> None:
-        """Let no process keep or take these records any more, since ``what`` has made other ones."""
+        """Let no process keep or take these records any more, since the function named ``what`` has made
+        other ones."""
         with suppress(OSError):  # a full disk: a later test will write it
             self._differing.write_text(what)
 
@@ -227,7 +229,7 @@ class Records:
         return self.folder / f"{segment:06d}.segment"
 
     def _read(self, segment: int, place: int) -> memoryview:
-        """The record's bytes, which may be written to."""
+        """The record's bytes, writable."""
         if segment not in self._files:
             self._files[segment] = os.open(self._path(segment), os.O_RDONLY)
         file = self._files[segment]

@@ -1,7 +1,7 @@
 """Processes that make batches. They live as long as their rank, and serve unit after unit.
 
 They are those of a ``DataLoader`` whose sampler yields whole tasks instead of numbers. They are forks of the
-host's fork server where there is one: a process that imports torch takes seconds to start.
+host's fork server if it has one: a process that imports torch takes seconds to start.
 
 Tasks and batches are pickled here. Left to the threads that feed ``multiprocessing``'s queues, an error would
 only be printed, and the batch would never come.
@@ -61,8 +61,8 @@ def _received(_number: int, sent: bytes) -> Any:
 
 
 def in_workers(tasks: Iterable[Task], loader: LoaderSettings) -> Generator[Any, None, None]:
-    """What the tasks make in a loader's worker processes, in their order. Raises what a task raises, with a
-    note where.
+    """The tasks' results in a loader's worker processes, in their order. Raises a task's exception, with a
+    note on its place.
 
     The processes are those of an earlier call that has ended or was closed, or fresh ones.
     """
@@ -106,7 +106,7 @@ class _Processes:
         self._iterator: Any = None
 
     def serve(self, tasks: Iterable[Task]) -> Iterator[Any]:
-        """What the tasks make. What is left of those before is dropped."""
+        """The tasks' results. Remaining results of earlier tasks are dropped."""
         self._tasks.present = tasks
         self._iterator = iter(self._loader)
         atexit.unregister(self.end)
@@ -119,7 +119,7 @@ class _Processes:
 
 
 _idle: defaultdict[tuple[int, int, bool], list[_Processes]] = defaultdict(list)
-"""The processes that wait for another unit, by what of a loader shapes them."""
+"""The processes that wait for another unit, by the loader's settings that shape them."""
 
 _Base: TypeAlias = Sampler[bytes]
 
@@ -158,12 +158,12 @@ class _Packed:
 
     @classmethod
     def of(cls, batch: Any) -> _Packed:
-        """Pickle it. Raises ``TaskError`` if it cannot be sent, ``DiskFull`` or ``StorageError`` if
-        the system has no room or no name for what is shared."""
+        """Pickle it. Raises ``TaskError`` if it cannot be sent, ``DiskFull`` or ``StorageError`` if the
+        system has no room or no name for shared memory."""
         try:
             return cls(bytes(ForkingPickler.dumps(batch, pickle.HIGHEST_PROTOCOL)))
         except Exception as exc:  # a user's class may raise any
-            if isinstance(exc, OSError) or "</torch_" in str(exc):  # the name of what is shared
+            if isinstance(exc, OSError) or "</torch_" in str(exc):  # the name of shared memory
                 raise _cannot_share(exc) from exc
             raise TaskError(
                 f"a batch cannot be sent from the process that made it ({type(exc).__name__}: {exc}): it may "
@@ -175,7 +175,7 @@ class _Packed:
 
 
 def _cannot_share(error: Exception) -> CerebroError:
-    """What the system refuses when tensors are put into shared memory."""
+    """The error of the system when tensors are put into shared memory."""
     what = f"a process that makes batches cannot share them with its rank: {error}"
     less = "use fewer `workers`, a smaller `prefetch` or batch_size, or workers: 0"
     if os.strerror(errno.ENOSPC) in str(error):
@@ -190,7 +190,7 @@ def _cannot_share(error: Exception) -> CerebroError:
 
 @dataclass(frozen=True, slots=True)
 class _Raised:
-    """What a worker process returns for a task that has failed."""
+    """The answer of a worker process for a failed task."""
 
     error: Exception
 

@@ -1,4 +1,4 @@
-"""Which classes partitions have, where one column can be read alone."""
+"""The classes in partitions, where one column can be read alone."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _SHOWN = 3
 
 
 def missing_classes(manifest: Manifest, label: str) -> Iterator[str]:
-    """A sentence, if partitions lack classes of the column ``label``. Nothing is said of shards whose
-    columns cannot be read alone, and of a column that has no classes."""
+    """A sentence, if partitions lack classes of the column ``label``. None for shards whose columns cannot be
+    read alone, and for a column without classes."""
     partitions = [files.shards for files in manifest.train]
     if not all(suffix_of(shard.url) in _COLUMNAR for shards in partitions for shard in shards):
         return

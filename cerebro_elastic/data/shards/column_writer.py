@@ -1,4 +1,4 @@
-"""Writes the files of a column whose rows come a piece at a time, as those of a prepared partition are."""
+"""Writes the files of a column, in the form of a prepared partition's, a piece of its rows at a time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ColumnWriter:
         self._values.append(rows)
 
     def finish(self) -> list[ColumnFile]:
-        """Write what is known at the end; returns the files, without their digests."""
+        """Write the parts that are known at the end; returns the files, without their digests."""
         if self._column.kind == "rows":
             return [self._values.finish()]
         with _array_file(self._path, Column(self._column.name, OFFSETS, ())) as offsets:

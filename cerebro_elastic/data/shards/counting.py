@@ -1,8 +1,8 @@
-"""Counting rows that only reading the shards tells, while they are fetched for training.
+"""Counts rows that only reading the shards reveals, while they are fetched for training.
 
 The length of an epoch depends on the rows of all partitions, so nodes wait for each other before the first
 unit. Each fetches the partitions that are at home on it, side by side; a node that has none yet fetches those
-that no other has claimed, and is then given what it holds. A claim that stands still is that of a dead node.
+that no other has claimed, which then become its own. A claim without progress is that of a dead node.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cerebro_elastic.system.files import (
 )
 
 Home: TypeAlias = Callable[[], Collection[int] | None]
-"""Says which training partitions are at home on this node; ``None``: the leader has not placed any yet."""
+"""Returns the training partitions at home on this node; ``None``: the leader has not assigned any yet."""
 
 _LOOK_SECONDS = 0.5
 _RENEW_SECONDS = 5.0
@@ -65,7 +65,7 @@ def counted(
         rows: dict[Split, list[int]] = {split: [] for split in SPLITS}
         for split, index in named.values():
             made = recorded(url, split, index)
-            assert made is not None, "what is recorded stays"
+            assert made is not None, "records stay"
             rows[split].append(made.rows)
         create(locate(url) / COUNTS, json.dumps(rows).encode())
     return read_manifest(url)
@@ -82,7 +82,7 @@ def fetched(url: str) -> set[str]:
 
 def fetched_bytes(url: str, manifest: Manifest) -> tuple[int, int]:
     """The bytes of shards whose rows are counted, and those of all. Raises ``DataError``."""
-    with translated(DataError, f"cannot look what of {redacted(url)} is counted"):
+    with translated(DataError, f"cannot check the counted shards of {redacted(url)}"):
         done = fetched(url)
     sizes_of = {name: manifest.split(split)[index].bytes for name, (split, index) in _named(manifest).items()}
     return sum(sizes_of[name] for name in done), sum(sizes_of.values())
@@ -98,8 +98,8 @@ def _named(manifest: Manifest) -> dict[str, tuple[Split, int]]:
 
 
 class _Claims:
-    """Which partitions are being fetched, as files in ``folder`` that change as long as bytes come. An empty
-    one says that a node has failed to fetch it."""
+    """The partitions that are being fetched, as files in ``folder`` that change as long as bytes arrive. An
+    empty one means that a node has failed to fetch it."""
 
     def __init__(self, folder: Place) -> None:
         self._folder = folder

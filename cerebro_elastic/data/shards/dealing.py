@@ -1,4 +1,4 @@
-"""Which shards become which partition of which split: by the seed and the shards' rows alone."""
+"""Deals shards to the partitions of each split, by the seed and the shards' rows alone."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def deal_shards(
             come nearest to it, and at least one.
         partitions: By split, the number of partitions; by default 1.
         seed: The seed by which shards are held out, and dealt where rows leave a choice.
-        rows_of: The rows of a shard, at least about.
+        rows_of: The rows of a shard, at least approximately.
 
     Raises:
-        DataError: There are fewer shards than partitions.
+        DataError: The shards are fewer than the partitions.
     """
     shards = given["train"]
     assert not isinstance(shards, float), "training rows are no share"

@@ -39,7 +39,7 @@ def make_columns(
     manifest: Manifest, files: PartitionFiles, folder: Path, beat: Callable[[], None]
 ) -> MadePartition:
     """Make the column files of a partition of shards in ``folder``, a local one, under their numbers; their
-    digests are left to whoever checks what was written.
+    digests are left to the check of the written files.
 
     ``beat`` is called again and again while bytes come. Raises ``DataError`` if a shard is another one now,
     is damaged, or has other columns; the message names it.
@@ -80,8 +80,8 @@ def _check_rows(shard: Shard, rows: int) -> None:
 def _fetched(
     shards: Sequence[Shard], folder: Path, beat: Callable[[], None]
 ) -> Iterator[tuple[Shard, Place, str]]:
-    """Each shard, where it may be read, and its sha256. A remote one is a file in ``folder`` until the next
-    is asked for; others are on their way meanwhile."""
+    """Each shard, the place to read it, and its sha256. A remote one is a file in ``folder`` until the next
+    is requested; others are fetched meanwhile."""
     came = [0] * len(shards)
 
     def fetch(at: int, stack: ExitStack) -> tuple[Place, str]:

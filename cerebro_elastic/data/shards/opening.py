@@ -1,7 +1,8 @@
 """Opening a dataset of shards: they are listed and dealt to partitions. No row is moved.
 
-Of files whose footer or index says how many rows they have, only that is read, and the first rows of one. Of
-others only the first is read; the rows of all are counted when hosts fetch them (``counting.py``).
+If the footers or indices of files have their numbers of rows, only these are read, and the first rows of one
+file. Otherwise only the first file is read; the rows of all are counted when hosts fetch them
+(``counting.py``).
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def open_shards(sources: ShardSources, destination: str, settings: PrepareSettin
     """Write the manifest of a dataset of shards.
 
     Args:
-        sources: Where the shards are.
+        sources: The places of the shards.
         destination: The folder or URL below which the manifest is written, in a folder of its digest.
         settings: The numbers of partitions, the columns, and the seed by which shards are dealt.
 
@@ -207,8 +208,7 @@ def _schema(looked: Sequence[_Looked], settings: PrepareSettings, wanted: Wanted
 
 
 def _sample(looked: Sequence[_Looked], schema: Any, wanted: Wanted) -> Columns:
-    """The first rows of the first shard, in the types of ``schema``. Raises ``DataError`` where there are
-    none."""
+    """The first rows of the first shard, in the types of ``schema``. Raises ``DataError`` if it has none."""
     place = locate(looked[0].shard.url)
     with translated(DataError, f"cannot read the shard {place}"):
         piece = next(kind_of_file(str(place)).read(place, wanted, _SAMPLE, schema))
@@ -224,7 +224,7 @@ def _sample(looked: Sequence[_Looked], schema: Any, wanted: Wanted) -> Columns:
 
 
 def _check_footers(looked: Sequence[_Looked], settings: PrepareSettings, wanted: Wanted) -> None:
-    """Raise ``DataError`` for columns of tables that a shard lacks, or whose values are missing."""
+    """Raise ``DataError`` for columns of tables that a shard lacks, or that lack values."""
     tables = [each for each in looked if each.facts.schema is not None]
     names = dict.fromkeys(
         name for _, facts in tables for name in facts.schema.names if is_wanted(name, wanted)
@@ -238,14 +238,14 @@ def _check_footers(looked: Sequence[_Looked], settings: PrepareSettings, wanted:
             )
         if lacking := [name for name in names if name not in facts.schema.names]:
             raise DataError(
-                f"the shard {url} has no column {lacking[0]!r}, which others have: write it as the others "
+                f"the shard {url} has no column {lacking[0]!r}, unlike others: write it as the others "
                 "are, or leave the column out by `columns`"
             )
 
 
 def _vocabulary(sample: Columns, settings: PrepareSettings, shard: str) -> Vocabulary:
-    """The names of classes, where the shards say them. Raises ``DataError`` for words, whose classes would
-    be known only when all rows have been read."""
+    """The names of classes, if the shards have them. Raises ``DataError`` for words, whose classes are known
+    only once all rows have been read."""
     wanted = named_columns(dict(settings))
     for name, values in sample.items():
         is_text = not isinstance(values, Varying) and values.dtype.kind in "OU"

@@ -3,7 +3,8 @@
 A base is a file of tensors without their names: their bytes one after another, in the order of their sha256.
 So models that name the same tensors differently have the same base. It is named by its own sha256, and all
 checkpoints of a run share it. A host fetches it once. Each state that is loaded maps it into memory: the
-processes of a host share its pages, and a process that writes into it gets its own copies of what it writes.
+processes of a host share its pages, and a process that writes into it gets its own copies of the written
+pages.
 """
 
 from __future__ import annotations
@@ -74,12 +75,12 @@ class _Mapped(mmap.mmap):
 
 
 _cache: tuple[Path, int | None, Callable[[], None]] | None = None
-"""Where this host's copies are, if ``keep_copies`` has said so, what they and all partitions may take, and
-what is called while one is fetched."""
+"""The folder of this host's copies, if ``keep_copies`` has set it, the most bytes of them and all partitions,
+and a function to call while one is fetched."""
 _held: weakref.WeakValueDictionary[int, _Mapped] = weakref.WeakValueDictionary()
 """The bases that somebody holds, by the addresses of their tensors."""
 _checked: set[tuple[str, int, int, Still]] = set()
-"""Tensors whose bytes were compared with their digests: file, inode, time of its last change, tensor."""
+"""Tensors whose bytes have been compared with their digests: file, inode, time of its last change, tensor."""
 
 
 def as_they_are(tensors: Mapping[str, Leaf]) -> dict[str, Still]:
@@ -113,8 +114,8 @@ def sha256_of(memory: memoryview) -> str:
 
 
 def has_its_rows(whole: Leaf, rows: Leaf, start: int) -> bool:
-    """Whether ``rows`` are those that the base of the mapped tensor ``whole`` has from row ``start`` on,
-    whatever was written into either since it was mapped."""
+    """Whether ``rows`` are the rows from ``start`` on of the mapped tensor ``whole`` in its base, whatever
+    was written into either since."""
     memory, own = bytes_of(whole), bytes_of(rows)
     base = _held[_address(memory)]
     still = base.stays[_address(memory)]
@@ -135,8 +136,8 @@ def bytes_of(leaf: Leaf) -> memoryview:
 
 
 def kept(folder: Place, before: Mapping[str, Still], leaves: Mapping[str, Leaf]) -> dict[str, Still]:
-    """Those of the ``leaves`` that are as they were ``before``, in bases of the ``folder``: what is in none
-    yet is written there as another one."""
+    """The ``leaves`` that are as they were ``before``, in bases of the ``folder``: those that are in none yet
+    are written there as another one."""
     present = {name: bytes_of(leaves[name]) for name in before.keys() & leaves.keys()}
     stays = {name: before[name] for name, each in present.items() if _unchanged(each, before[name], folder)}
     here = {base for base in _bases(stays) if exists(folder / base.sha256)}
@@ -230,10 +231,10 @@ def folder_of(checkpoint: Place) -> Place:
 
 
 def _unchanged(memory: memoryview, was: Still, folder: Place) -> bool:
-    """Whether a tensor's bytes are what they were.
+    """Whether a tensor's bytes are unchanged.
 
-    In a mapped base the kernel knows which pages were written. Elsewhere the bytes are compared with those of
-    the base in ``folder``, or by digest.
+    In a mapped base the kernel records the written pages. Elsewhere the bytes are compared with those of the
+    base in ``folder``, or by digest.
     """
     if len(memory) != was.content.bytes:
         return False
@@ -294,14 +295,13 @@ def _map(folder: Place, expected: Content) -> _Mapped:
 
 def keep_copies(cache: Path, limit_bytes: int | None, beat: Callable[[], None]) -> None:
     """From now on this process has its host's copies in the folder ``cache``, where they and all partitions
-    take at most ``limit_bytes``; ``None``: what the disk has. ``beat`` is called while one is fetched."""
+    take at most ``limit_bytes``; ``None``: all of the disk. ``beat`` is called while one is fetched."""
     global _cache
     _cache = cache, limit_bytes, beat
 
 
 def _fetch(place: Place, expected: Content, path: Path) -> None:
-    """Bring this host's copy. Of several processes one fetches it; what nobody uses in the cache makes
-    room."""
+    """Fetch this host's copy. Of several processes one fetches it; unused files in the cache make room."""
     root, limit, beat = _copies()
     with disk_full_raised(path), locked(path.parent, beat):
         if path.exists():
@@ -337,8 +337,8 @@ def _copies() -> tuple[Path, int | None, Callable[[], None]]:
 
 @contextmanager
 def _alone_in(folder: Place) -> Iterator[None]:
-    """No other process of this host writes into a local folder meanwhile, and what killed ones have left
-    goes. Elsewhere, and where the file system has no locks, all write what they need."""
+    """No other process of this host writes into a local folder meanwhile, and remains of killed ones are
+    removed. Elsewhere, and where the file system has no locks, each process writes for itself."""
     if not folder.local:
         yield
         return

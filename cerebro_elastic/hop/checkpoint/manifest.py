@@ -1,7 +1,7 @@
-"""A checkpoint's manifest: what its other files hold, and where its state comes from.
+"""A checkpoint's manifest: the content of its other files, and the origin of its state.
 
-The digest of a checkpoint covers what the files hold, and not where it lies: a unit that is done again,
-elsewhere and later, has to end with the same digest.
+The digest of a checkpoint covers the content of the files, not their place: a unit that is trained again,
+elsewhere and later, must end with the same digest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Still:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a manifest says of its checkpoint."""
+    """A manifest's entries on its checkpoint."""
 
     digest: str
     origin: Origin | None
@@ -67,8 +67,8 @@ def ref(url: str, contents: Mapping[str, Content], stays: Mapping[str, Still]) -
 
 
 def contents(written: bytes, place: Place, ref: CheckpointRef) -> tuple[dict[str, Content], dict[str, Still]]:
-    """What the manifest ``written`` at ``place`` says of the other files, and of tensors in bases. Raises
-    ``DamagedCheckpoint`` if it is not that of ``ref``."""
+    """The entries of the manifest ``written`` at ``place`` on the other files, and on tensors in bases.
+    Raises ``DamagedCheckpoint`` if it is not that of ``ref``."""
     manifest, beside, actual = _opened(written)
     if actual != ref.digest:
         raise DamagedCheckpoint(
@@ -84,7 +84,7 @@ def contents(written: bytes, place: Place, ref: CheckpointRef) -> tuple[dict[str
 
 
 def read(written: bytes, place: Place) -> Manifest:
-    """What the manifest ``written`` at ``place`` says. Raises ``DamagedCheckpoint`` if it is not as it was
+    """The manifest ``written`` at ``place``. Raises ``DamagedCheckpoint`` if it has changed since it was
     written, in its origin or elsewhere."""
     document, beside, digest = _opened(written)
     if not document:
@@ -108,7 +108,7 @@ def compact(value: Any) -> bytes:
 
 
 def _stays(beside: Mapping[str, Any], place: Place) -> dict[str, Still]:
-    """The tensors in bases by name, of what stands beside the part that the digest covers."""
+    """The tensors in bases by name, from the part that the digest does not cover."""
     try:
         bases = [Content(**base) for base in beside.get(_BASES, ())]
         return {
@@ -129,8 +129,8 @@ def _canonical(text: str) -> str:
 
 
 def _opened(written: bytes) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """What the digest of a manifest covers, the rest, and the digest; empty, if it is no manifest as this
-    program writes it."""
+    """The part of a manifest that its digest covers, the rest, and the digest; empty if it does not have the
+    form of a manifest."""
     try:
         manifest = json.loads(written)
     except (ValueError, RecursionError):

@@ -25,7 +25,7 @@ _FACTOR, _MIX = 0x5851F42D4C957F2D, 0x14057B7EF767814F
 @dataclass(frozen=True, slots=True)
 class _Copy:
     on_host: Tensor
-    """The tensor of the base, which is mapped."""
+    """The base's tensor, mapped."""
     on_device: Tensor
     sum: int
     """Of its words (``_sum``) when it was copied."""
@@ -81,7 +81,7 @@ def _still(tensor: Tensor) -> Still | None:
 
 
 def on_host(tensor: Tensor) -> Tensor:
-    """The tensor on the host: what is mapped there, if it is a copy of that."""
+    """The tensor on the host: the mapped one, if it is a copy of that."""
     if tensor.device.type != "cpu":
         for still, copy in _copies.items():
             if copy.on_device.data_ptr() == tensor.data_ptr() and copy.on_device.nbytes == tensor.nbytes:

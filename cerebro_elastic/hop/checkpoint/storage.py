@@ -1,9 +1,9 @@
 """Checkpoints on any fsspec URL: immutable, verified by digest, loaded without unpickling.
 
-A checkpoint is a folder. ``tree.json`` has the state but for its tensors, which ``tensors.safetensors`` has.
+A checkpoint is a folder. ``tensors.safetensors`` has the tensors, ``tree.json`` the rest of the state.
 ``manifest.json`` is written last and gives the size and sha256 of the others: a folder without it is no
 checkpoint. A ``CheckpointRef``'s digest is the sha256 of that, which is a function of the state alone: equal
-states, equal digests. Beside it the manifest may say where the state comes from (``core/model/origin.py``).
+states, equal digests. Beside it the manifest may name the origin of the state (``core/model/origin.py``).
 
 Tensors that training leaves as they are lie beside all checkpoints, in bases (``bases.py``); the manifest
 says where. The digest covers their bytes, not their place.
@@ -52,7 +52,7 @@ from cerebro_elastic.system.files import (
 
 MANIFEST = "manifest.json"
 PRUNED = "pruned.txt"
-"""The note in place of a checkpoint that was removed to save space: by whom, and when."""
+"""The note in place of a checkpoint that was removed to save space: its author and date."""
 TENSORS = "tensors.safetensors"
 TREE = "tree.json"
 NOTHING: Mapping[str, Still] = MappingProxyType({})
@@ -65,12 +65,12 @@ def save(state: Mapping[str, Any], url: str, origin: Origin | None = None) -> Ch
     Others can read it when this returns; a power cut in the middle leaves no checkpoint, or the whole one.
 
     Args:
-        state: What to save; it must not change meanwhile.
+        state: The state to save; it must not change meanwhile.
         url: A folder on any fsspec URL.
         origin: Where the state comes from, for the manifest.
 
     Raises:
-        CheckpointError: ``state`` holds what cannot be stored (see ``tree``), or ``url`` is taken.
+        CheckpointError: ``state`` has a value that cannot be stored (see ``tree``), or ``url`` is taken.
         StorageError: Writing failed.
         DiskFull: The storage has no space left.
     """
@@ -78,7 +78,7 @@ def save(state: Mapping[str, Any], url: str, origin: Origin | None = None) -> Ch
 
 
 def stage(state: Mapping[str, Any]) -> Staged:
-    """Take what a save of ``state`` needs, so that it can be saved beside the next unit.
+    """Prepare a save of ``state``, so that it can be saved beside the next unit.
 
     Values that are no tensors, and tensors on another device, are copied. Tensors on the host are not: the
     save checks that nothing has written to them. Raises as ``save``.
@@ -112,9 +112,9 @@ class Staged:
 
         Args:
             url: The folder.
-            origin: Where the state comes from.
-            before: Tensors by name as they were when the unit began. Those that still are so lie in the run's
-                bases; ``url`` is ``<storage>/checkpoints/<config>/<name>`` then.
+            origin: The origin of the state.
+            before: Tensors by name as they were when the unit began. Unchanged ones go into the run's bases;
+                ``url`` is ``<storage>/checkpoints/<config>/<name>`` then.
 
         Raises ``CheckpointError``, too, if a tensor was written to since it was staged: the file would hold
         neither the one state nor the other.
@@ -142,7 +142,7 @@ class Written:
     """Files of a checkpoint that has no manifest yet."""
 
     contents: Mapping[str, Content]
-    """What they hold, by name."""
+    """Their content, by name."""
     stays: Mapping[str, Still]
     """The tensors that lie in bases, by name."""
 
@@ -300,7 +300,7 @@ def origin(ref: CheckpointRef) -> Origin | None:
 
 def manifests(url: str) -> Iterator[tuple[str, Manifest | DamagedCheckpoint]]:
     """All checkpoints below the folder ``url``, also those that no record names: their path in that folder,
-    and what their manifests say, or why they are not as they were written."""
+    and their manifests, or how they differ from what was written."""
     with translated(CheckpointError, f"cannot read the checkpoints in {url}"):
         root = locate(url)
         for path in sorted(sizes(root)):
@@ -336,7 +336,7 @@ def prune(url: str, note: str) -> None:
 
 
 def sweep(url: str) -> None:
-    """Delete the bases that no checkpoint below ``url`` needs, which is ``<storage>/checkpoints``."""
+    """Delete the bases that no checkpoint below ``url`` (``<storage>/checkpoints``) needs."""
     needed: set[str] = set()
     for _, found in manifests(url):
         if isinstance(found, DamagedCheckpoint):
@@ -372,7 +372,7 @@ def _files(
     stays: Mapping[str, Still],
     parts: Mapping[str, Json] | None = None,
 ) -> dict[str, _File]:
-    """The files of a state but for the manifest, by name. ``parts`` says which tensors ranks have written
+    """The files of a state except the manifest, by name. ``parts`` names the tensors that ranks have written
     beside them."""
     layout = tensors.specs(leaves)
     here = [spec for spec in layout if spec.name not in stays]
@@ -439,7 +439,7 @@ def _check_free(folder: Place) -> None:
 
 
 def _write(folder: Place, data: Mapping[str, _File]) -> dict[str, Content]:
-    """The files but for the manifest, which may come when their names are durable: when this returns."""
+    """The files except the manifest, which may be written once their names are durable: when this returns."""
     contents = {name: write(folder / name, file.data, file.hashing) for name, file in data.items()}
     settle(folder)
     return contents
@@ -503,7 +503,7 @@ def _reading(ref: CheckpointRef) -> Iterator[Place]:
 
 
 def _contents(folder: Place, ref: CheckpointRef) -> tuple[dict[str, Content], dict[str, Still]]:
-    """What the manifest says of the other files, and of tensors in bases."""
+    """The manifest's entries on the other files, and on tensors in bases."""
     return manifest.contents(read(folder / MANIFEST), folder / MANIFEST, ref)
 
 

@@ -100,7 +100,7 @@ def is_storable(dtype: np.dtype[Any]) -> bool:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The dtype of this name. Numpy knows bfloat16 and the like by the package ``ml_dtypes``."""
+    """The dtype of this name. Numpy gets bfloat16 and the like from the package ``ml_dtypes``."""
     try:
         return np.dtype(name)
     except TypeError:
@@ -211,14 +211,14 @@ class Leaves:
 
 
 def is_divided(leaf: Any) -> bool:
-    """Whether it is a ``DTensor``, whose module takes long to import, so that only its users do."""
+    """Whether it is a ``DTensor``. Its module takes long to import, so only its users import it."""
     return hasattr(leaf, "placements")
 
 
 def refuse(path: Path, what: str, hint: str) -> NoReturn:
-    """Raise ``CheckpointError`` for what cannot be stored."""
+    """Raise ``CheckpointError`` for a value that cannot be stored."""
     raise CheckpointError(
-        f"{in_words(path)} is {what}, which a checkpoint cannot hold: {hint}; it takes dict, list, tuple, "
+        f"{in_words(path)} is {what}, which a checkpoint cannot store: {hint}; it takes dict, list, tuple, "
         "set, str, bytes, numbers, bool, None, dense tensors and numeric numpy arrays"
     )
 
@@ -232,8 +232,8 @@ class TensorsDigest(Sha256):
     """The digest of a state's tensors: a function of their bytes, wherever these lie.
 
     It is the sha256 of the tensors' own sha256, in file order. So a tensor that lies in a base (``bases.py``)
-    counts as one in the checkpoint's file does. It is made while a file passes that has the tensors of
-    ``layout``, but for those of which ``elsewhere`` says what they hold.
+    counts as one in the checkpoint's file does. It is computed while a file with the tensors of ``layout``
+    passes, except for those whose digests ``elsewhere`` has.
     """
 
     def __init__(self, layout: Sequence[TensorSpec], elsewhere: Mapping[str, Content]) -> None:

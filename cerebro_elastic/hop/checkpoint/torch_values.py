@@ -133,4 +133,4 @@ DECODE: dict[str, Callable[[Any], Any]] = {
     "$size": torch.Size,
     "$sparse": _from_sparse,
 }
-"""By tag: what makes the value again."""
+"""By tag: the function that makes the value again."""

@@ -53,7 +53,7 @@ def flatten(state: Mapping[str, Any], *, copies: bool = True) -> tuple[Json, dic
     """The tree as JSON values, and its arrays and tensors by path name: contiguous and on the CPU, if no
     ``DTensor``s. Arrays are ``copies``, or those of the state itself.
 
-    Raises ``CheckpointError`` naming the path of what cannot be stored.
+    Raises ``CheckpointError`` with the path of a value that cannot be stored.
     """
     encoder = Encoder(copies=copies)
     try:
@@ -104,7 +104,7 @@ def leaves_in(value: Any) -> Iterator[Any]:
 
 
 def is_tensor(leaf: Any) -> bool:
-    """Whether it is a tensor of torch, which is not imported for the question."""
+    """Whether it is a tensor of torch; the test does not import torch."""
     return "torch" in sys.modules and isinstance(leaf, sys.modules["torch"].Tensor)
 
 
@@ -170,7 +170,7 @@ class Encoder:
     def _add_array(self, array: NDArray[Any], path: Path) -> Json:
         if not is_storable(array.dtype):
             raise CheckpointError(
-                f"{in_words(path)} is a numpy array of dtype {array.dtype}, which a checkpoint cannot hold: "
+                f"{in_words(path)} is a numpy array of dtype {array.dtype}, which a checkpoint cannot store: "
                 "use a numeric or boolean dtype in native byte order"
             )
         # A copy: a write to the array while it is saved would not be noticed.

@@ -8,9 +8,9 @@ same constructors.
   (``ObjectIndex``).
 - ``Encoder`` makes a tree that a checkpoint can hold, in which every object appears once.
 - ``Decoder`` writes the values back into the very objects that were at the same paths at set-up, so that all
-  that hold them see the values.
+  their holders see the values.
 - Each kind of value is a row of one table (``table.py``), which both use. An object without a row is
-  *opaque*: it stays as a constructor has made it. ``unchanged.py`` says whether it has changed.
+  *opaque*: it stays as a constructor has made it. ``unchanged.py`` tests whether it has changed.
 
 Nothing is imported, called or made by a name in a checkpoint, except containers and values of the standard
 library and instances of classes that the user's own code has defined.

@@ -95,7 +95,7 @@ def fill_list(present: Any, items: Iterable[Any]) -> None:
 
 
 def _tuple(kind: Any, items: list[Any]) -> Any:
-    """Of a class whose constructor takes something else than items, such as e3nn's, it is not called."""
+    """A constructor that does not take items, such as that of e3nn's class, is not called."""
     try:
         return kind._make(items) if hasattr(kind, "_make") else kind(items)
     except (TypeError, ValueError):

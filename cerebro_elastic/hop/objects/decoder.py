@@ -1,4 +1,4 @@
-"""From a tree back to objects: into those that are at the same paths."""
+"""From a tree back to objects: into the objects at the same paths."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Decoder:
         device: Where tensors go that were on an accelerator; ``None`` without tensors.
         known: Objects by the names that the encoder had for them.
         marks: Names of attributes to leave alone.
-        lenient: Whether attributes stay as they are that refer to objects which are not there.
+        lenient: Whether attributes that refer to absent objects stay as they are.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class Decoder:
         return tree
 
     def named(self, trees: Mapping[str, Tree], path: str) -> dict[str, Any]:
-        """The values of ``trees``, which are at ``path``."""
+        """The values of ``trees`` at ``path``."""
         return {
             name: tree if type(tree) in LEAVES else self.value(tree, f"{path}/{name}")
             for name, tree in trees.items()
         }
 
     def items(self, trees: Iterable[Tree], path: str) -> list[Any]:
-        """The values of ``trees``, which are at ``path``."""
+        """The values of ``trees`` at ``path``."""
         return [
             tree if type(tree) in LEAVES else self.value(tree, f"{path}/{at}")
             for at, tree in enumerate(trees)
@@ -107,8 +107,8 @@ class Decoder:
         return value
 
     def attributes(self, owner: object, own: Mapping[str, Any], tree: Tree, path: str = "") -> None:
-        """Restore what ``Encoder.attributes`` has encoded, and remove the other names of ``own``, the present
-        attributes. No code of the user's runs."""
+        """Restore the attributes that ``Encoder.attributes`` has encoded, and remove the other names of
+        ``own``, the present attributes. No user's code runs."""
         restored = self.own(own, tree, path)
         for name in own.keys() - restored.keys() - self._marks:
             del vars(owner)[name]
@@ -117,8 +117,8 @@ class Decoder:
                 vars(owner)[name] = value
 
     def own(self, present: Mapping[str, Any], trees: Mapping[str, Tree], path: str) -> dict[str, Any]:
-        """The attributes of which ``Encoder.attributes`` has made ``trees``; what was left out is as at
-        ``present``, or is missing."""
+        """The attributes that ``Encoder.attributes`` has turned into ``trees``; one that was left out is as
+        at ``present``, or is missing."""
         restored = {}
         for name, tree in trees.items():
             stays = type(tree) is dict and tree.get(TAG) == OPAQUE.name and "born" not in tree

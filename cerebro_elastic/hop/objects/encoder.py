@@ -78,14 +78,14 @@ class Encoder:
         return self._object(value, path)
 
     def named(self, values: Mapping[str, Any], path: str) -> dict[str, Tree]:
-        """The trees of ``values``, which are at ``path``."""
+        """The trees of ``values`` at ``path``."""
         return {
             name: item if type(item) in LEAVES else self.tree(item, f"{path}/{name}")
             for name, item in values.items()
         }
 
     def items(self, values: Iterable[Any], path: str) -> list[Tree]:
-        """The trees of ``values``, which are at ``path``."""
+        """The trees of ``values`` at ``path``."""
         return [
             item if type(item) in LEAVES else self.tree(item, f"{path}/{at}")
             for at, item in enumerate(values)
@@ -130,8 +130,8 @@ class Encoder:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """The block takes an object apart of which a part may mean nothing by itself: it gets all trees, or
-        raises ``NotSerializable``."""
+        """The block takes an object apart whose parts may be useless alone: it gets all trees, or raises
+        ``NotSerializable``."""
         strict, self.strict = self.strict, True
         try:
             with self._undone():

@@ -1,8 +1,8 @@
-"""What a row of the table of kinds (``table.py``) says, and what it may use of a walk.
+"""A row of the table of kinds (``table.py``), and the part of a walk that it may use.
 
-A tree is what a checkpoint holds in place of a value. *Plain* values are their own trees: numbers, strings,
-tensors, numpy arrays, and lists, tuples and dicts of these. Any other is a *tagged* tree,
-``{TAG: name of its kind, "type": full name of its type, "value": trees of its parts}``, or a reference:
+A tree stands for a value in a checkpoint. *Plain* values are their own trees: numbers, strings, tensors,
+numpy arrays, and lists, tuples and dicts of these. Any other is a *tagged* tree, ``{TAG: name of its kind,
+"type": full name of its type, "value": trees of its parts}``, or a reference:
 
 - ``known``: an object that is carried elsewhere (a layer, a parameter, an optimizer), by name;
 - ``same``: an object that was met before, by its path; ``view``: a tensor or array that shares its memory;
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LEAVES = {type(None), bool, int, float, complex, str, bytes}
 """Types whose values have no parts and no identity."""
 
-_PYTHON_CLASS = 1 << 9  # Py_TPFLAGS_HEAPTYPE: what an instance keeps is in its __dict__ and its slots
+_PYTHON_CLASS = 1 << 9  # Py_TPFLAGS_HEAPTYPE: an instance's attributes are in its __dict__ and its slots
 
 
 def torchs(name: str) -> tuple[Any, ...]:
@@ -48,7 +48,7 @@ def is_key(key: Any) -> bool:
 
 def carries_itself(kind: type) -> bool:
     """Whether a class has ``state_dict`` and ``load_state_dict``, and they are complete: those of torch's
-    schedulers leave out what their functions keep."""
+    schedulers leave out the state of their functions."""
     both = all(callable(getattr(kind, name, None)) for name in ("state_dict", "load_state_dict"))
     return both and not issubclass(kind, torchs("optim.lr_scheduler.LRScheduler"))
 
@@ -67,7 +67,7 @@ def is_simple(kind: type) -> bool:
 
 def is_made_empty(kind: type) -> bool:
     """Whether an instance, or a value, of a class can be made without its constructor. One with ``__del__``
-    may act on what a checkpoint says."""
+    may act on values from a checkpoint."""
     if issubclass(kind, torchs("nn.Module")) or hasattr(kind, "__del__"):
         return False
     return issubclass(kind, Enum | tuple | dict | list | set) or is_simple(kind)
@@ -97,7 +97,7 @@ class NotSerializable(Exception):
 
 
 class Encodes(Protocol):
-    """What a row may use of the walk that takes objects apart (``Encoder``)."""
+    """The interface for rows of the walk that takes objects apart (``Encoder``)."""
 
     memory: MemoryIndex
     lost: list[tuple[str, Any]]
@@ -115,7 +115,7 @@ class Encodes(Protocol):
 
 
 class Decodes(Protocol):
-    """What a row may use of the walk that puts them together (``Decoder``)."""
+    """The interface for rows of the walk that puts them together (``Decoder``)."""
 
     device: torch.device | None
 
@@ -137,7 +137,7 @@ class Kind:
     matches: Callable[[type], bool]
     """Whether the values of a type may be of this kind."""
     parts: Callable[[Any], Any] = lambda _: None
-    """What a value consists of: a dict, a list, or another value. ``None``: this one is of another kind."""
+    """A value's parts: a dict, a list, or another value. ``None``: the value is of another kind."""
     put: Callable[[Any, Any], object] = lambda *_: None
     """Gives a value its parts."""
     make: Callable[[Any, Tree], Any] | None = None
@@ -147,7 +147,7 @@ class Kind:
     made: tuple[Any, ...] = ()
     """Types written in C whose values are made again by a call of the type."""
     options: Callable[[Any], dict[str, Any]] = lambda _: {}
-    """What ``make`` needs of a value, as entries of its tree."""
+    """The entries of a value's tree that ``make`` needs."""
     identity: bool = True
     """Whether it matters that two places hold the same object, and not an equal one."""
     attributes: bool = False

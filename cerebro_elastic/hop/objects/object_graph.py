@@ -1,4 +1,4 @@
-"""All objects that a unit's code keeps, from the roots at which they can be reached."""
+"""All objects that a unit's code keeps, reached from its roots."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 _noted: set[str] = set()
-"""What this process has said to be left out."""
+"""The names that this process has already reported as left out."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class GraphRoot:
     """How its user calls it, for errors."""
 
     def tree(self, walk: Encoder) -> Tree:
-        """What hops of the object."""
+        """The part of the object that hops."""
         return walk.attributes(self.own(self.owner), self.name)
 
     def restore(self, walk: Decoder, tree: Tree) -> None:
-        """Put back what ``tree`` holds."""
+        """Put the values of ``tree`` back."""
         walk.attributes(self.owner, self.own(self.owner), tree, self.name)
 
 
@@ -76,7 +76,7 @@ class ObjectGraph:
                 )
 
     def restore(self, trees: Mapping[str, Tree], device: torch.device | None = None) -> None:
-        """Restore what ``carry`` has returned; what it lacks stays as it is.
+        """Restore the result of ``carry``; values that it lacks stay as they are.
 
         Raises:
             TaskError: An object that is needed is missing.
@@ -89,7 +89,7 @@ class ObjectGraph:
                 root.restore(decoder, tree)
             except NotSerializable as exc:
                 raise TaskError(
-                    f"{root.label}, attribute {exc}: it cannot be given back what it held after the "
+                    f"{root.label}, attribute {exc}: its content cannot be restored as after the "
                     "last unit; make the object in the constructor or in setup(), or keep plain values"
                 ) from None
 
@@ -124,7 +124,7 @@ class ObjectGraph:
                 )
 
     def _note(self, left_out: Mapping[str, Any]) -> None:
-        """Say what the next unit makes again, once in a process."""
+        """Report the names that the next unit makes again, once in a process."""
         names = {self._named(path): type(value).__qualname__ for path, value in left_out.items()}
         for name in names.keys() - _noted:
             _noted.add(name)
@@ -159,6 +159,6 @@ def tree_of(values: Mapping[str, Any]) -> Tree:
 
 
 def made_again(trees: Mapping[str, Tree]) -> dict[str, Any]:
-    """The values of which ``tree_of`` has made ``trees``."""
+    """The values that ``tree_of`` has turned into ``trees``."""
     walk = Decoder(ObjectIndex())
     return {name: walk.value(tree, name) for name, tree in trees.items()}

@@ -1,4 +1,4 @@
-"""What a walk over a graph has met: the objects, and the memory that tensors and arrays share. Torch is
+"""The objects that a walk over a graph has met, and the memory that tensors and arrays share. Torch is
 imported on use."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Block: TypeAlias = tuple[str, int]
 
 
 class MemoryIndex:
-    """Which tensors and arrays were met, by their memory."""
+    """The tensors and arrays that were met, by their memory."""
 
     def __init__(self) -> None:
         self._holders: dict[Block, list[tuple[int, int, str]]] = {}

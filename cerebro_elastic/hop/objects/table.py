@@ -26,11 +26,11 @@ from cerebro_elastic.hop.objects.value_kinds import GENERATORS, VALUES
 from cerebro_elastic.registry import is_users
 
 _CONSTANT = frozenset(("functools", "inspect", "logging", "re", "threading", "typing"))
-"""Modules of Python whose objects are no data."""
+"""Modules of Python whose objects are not data."""
 
 
 class _CarriesItself(Kind):
-    """Objects with ``state_dict`` and ``load_state_dict``, which a constructor has made."""
+    """Objects with ``state_dict`` and ``load_state_dict`` that a constructor has made."""
 
     def tree(self, value: Any, path: str, walk: Encodes) -> Tree | None:
         with walk.whole():
@@ -60,7 +60,7 @@ class _Objects(Kind):
 
 
 class _Whole(Kind):
-    """Objects of libraries: a part of one may mean nothing by itself."""
+    """Objects of libraries: a part of one may be useless alone."""
 
     def tree(self, value: Any, path: str, walk: Encodes) -> Tree | None:
         try:

@@ -88,8 +88,8 @@ def module_tree(
 ) -> Tree:
     """The tree of a module without its state dict.
 
-    It has non-persistent buffers that are not as they were at set-up, and the attributes of each module in it
-    that ``own`` gives. Which parameters are frozen is a part of its structure.
+    It has non-persistent buffers that changed since set-up, and the attributes of each module in it that
+    ``own`` returns. Which parameters are frozen is a part of its structure.
     """
     parts = {at: (part, f"{path}/{at}" if at else path) for at, part in module.named_modules()}
     return {
@@ -101,7 +101,7 @@ def module_tree(
 def restore_module(
     walk: Decodes, module: nn.Module, tree: Tree, own: Callable[[Any], Mapping[str, Any]], path: str = ""
 ) -> None:
-    """Restore what ``module_tree`` has encoded, after the state dict."""
+    """Restore the tree of ``module_tree``, after the state dict."""
     for at, buffers in tree["buffers"].items():
         table = buffers_of(module.get_submodule(at))
         for name, buffer in buffers.items():
@@ -122,7 +122,7 @@ def set_trained(module: nn.Module, names: Iterable[str]) -> None:
     """Have the parameters of these names be trained, and all others be frozen."""
     trained = set(names)
     for name, parameter in module.named_parameters():
-        parameter.requires_grad = name in trained  # a lazy one does not know requires_grad_()
+        parameter.requires_grad = name in trained  # a lazy one has no requires_grad_()
 
 
 def _moved_buffers(walk: Encodes, part: nn.Module, path: str) -> dict[str, Tensor | None]:

@@ -90,7 +90,7 @@ class Walk:
 
 
 def _parts(value: Any) -> list[Any] | bytes | None:
-    """What a value consists of; ``None``: it is not looked into."""
+    """A value's parts; ``None``: they are not compared."""
     try:
         if isinstance(value, dict | list | deque | set | tuple | frozenset) and len(value) > _LONGEST:
             return None
@@ -113,7 +113,7 @@ def _of_instance(value: Any) -> list[Any]:
 
 
 def _of_function(function: FunctionType) -> list[Any]:
-    """Its code, defaults, attributes, and what its closure holds."""
+    """Its code, defaults, attributes, and the values of its closure."""
     own = {name: item for name, item in vars(function).items() if not made_by_compiler(name)}
     cells = [item for cell in function.__closure__ or () for item in in_cell(cell)]
     kept = (function.__defaults__, function.__kwdefaults__, own)
@@ -121,7 +121,7 @@ def _of_function(function: FunctionType) -> list[Any]:
 
 
 def _of_array(value: Any) -> list[Any] | bytes | None:
-    """The content of an array, or of what can be one, such as a table of pandas or polars."""
+    """The content of an array, or of an object that converts to one, such as a table of pandas or polars."""
     if getattr(value, "nbytes", 8 * prod(value.shape)) > _LARGEST:
         return None
     content = np.asarray(value)

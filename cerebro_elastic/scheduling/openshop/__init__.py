@@ -1,2 +1,2 @@
-"""The problem of the open shop, as dry runs of a live run see it: which unit runs where and when. Its offline
+"""The problem of the open shop, as dry runs of a live run see it: where and when each unit runs. Its offline
 planner is the plugin ``cerebro_planner``."""

@@ -8,8 +8,8 @@ may split units between nodes,
                             node_ready[n] + sum_ij t[i,j,n] x[i,j,n] <= C,
                             config_ready[i] + sum_jn t[i,j,n] x[i,j,n] <= C,  x >= 0,
 
-whose solution also says which node should do what (see ``owners``). HiGHS (in scipy) solves it: 0.5 s for
-256 configs x 16 partitions x 3 replicas. Hops and fetches only lengthen schedules; the bounds leave them out.
+whose solution also suggests a node for each unit (see ``owners``). HiGHS (in scipy) solves it: 0.5 s for 256
+configs x 16 partitions x 3 replicas. Hops and fetches only lengthen schedules; the bounds leave them out.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ LARGEST = 100_000
 """With more variables the linear program is not solved: it would take more than half a minute."""
 
 TOLERANCE = 1e-6
-"""By what share the second program's solution may exceed the bound."""
+"""The share by which the second program's solution may exceed the bound."""
 ROOM = (0.9, 0.98)
 """Shares of the bound that a config's length and a node's load should rather not exceed."""
 PRICE = (5.0, 1.0)
-"""What a second beyond that counts, in seconds of work."""
+"""The weight of a second beyond that, in seconds of work."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +49,7 @@ class Fractions:
 
 
 def lower_bound(instance: Instance) -> float:
-    """The seconds before which no schedule of ``instance`` can end."""
+    """A lower bound, in seconds, on the makespan of any schedule of ``instance``."""
     if not isinstance(instance, Instance):
         raise ScheduleError(
             f"a lower bound is that of an instance, and not of {type(instance).__name__}: make one by "
@@ -64,8 +64,8 @@ def lower_bound(instance: Instance) -> float:
 
 
 def relaxed(instance: Instance, passes: NDArray[np.int64] | None = None) -> Fractions | None:
-    """The linear program's solution; ``None`` if the program is too large. ``passes`` are those that are
-    still to do (``[C, P]``), by default all."""
+    """The linear program's solution; ``None`` if the program is too large. ``passes`` are the remaining ones
+    (``[C, P]``), by default all."""
     if passes is None:
         passes = np.repeat(instance.epochs[:, None], instance.partitions, axis=1)
     idle = replace(instance, config_ready=np.where(passes.any(axis=1), instance.config_ready, 0.0))

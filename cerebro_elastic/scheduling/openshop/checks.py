@@ -68,7 +68,7 @@ def one_of(name: Any, choices: tuple[str, ...], kind: str) -> None:
 def floats(values: Any, name: str, truths: bool = False) -> Array:
     """``values`` as numbers of any size; with ``truths`` also true and false."""
     try:
-        # A list's numbers are looked at one by one: an array of them would hide what they were.
+        # A list's numbers are checked one by one: an array of them would hide their types.
         given = np.asarray(values) if hasattr(values, "__array__") else np.asarray(values, dtype=object)
         if given.dtype.kind == "O":
             for value in given.flat:

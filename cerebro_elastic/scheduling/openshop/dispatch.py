@@ -4,7 +4,7 @@ Whenever a node is free, it takes a unit that it may do of a config that is idle
 config; the rest is Algorithm 1 of the paper (section 5.3). A dispatcher never plans a start time: it
 decides when a node is free, by the knowledge of that time. So the same code
 
-- makes a plan, where units take the seconds that are expected;
+- makes a plan, where units take the expected seconds;
 - follows a run whose units take other seconds;
 - tries rules out from any moment on, on a fork of the state.
 
@@ -53,7 +53,7 @@ class Dispatch:
         self._reservations = Reservations(state) if state.guard >= 0 and not state.shared else None
 
     def play(self, until: float = inf) -> float:
-        """Dispatch up to and including what happens at ``until``.
+        """Dispatch up to and including the events at ``until``.
 
         Returns:
             The time of the last event. Infinity if the state cannot be finished before ``cutoff``; the state
@@ -83,7 +83,7 @@ class Dispatch:
                 return state.time
 
     def _serve(self, n: int) -> ScheduledUnit | None:
-        """Node ``n`` begins a unit, if there is one for it now."""
+        """Node ``n`` begins a unit, if it has one now."""
         state, reservations = self._state, self._reservations
         fits = None
         if reservations is not None and n in reservations.nodes:
@@ -132,7 +132,7 @@ class Reservations:
     def __init__(self, state: DispatchState) -> None:
         self._state = state
         self.nodes: dict[int, tuple[float, int]] = {}
-        """By reserved node: from when on it is kept free, and for which config."""
+        """By reserved node: the time from which it is kept free, and the config."""
         self._node_of: dict[int, int] = {}
         """By config: the node that is reserved for it."""
         for visit in state.running.values():
@@ -177,8 +177,8 @@ class Reservations:
 def steal(state: DispatchState, n: int, rule: Rule) -> tuple[int, int] | None:
     """Take over a unit for node ``n`` that it can do in time.
 
-    The most loaded node gives first. Units on partitions that ``n`` holds come before those that it would
-    fetch. The unit's config is idle no longer.
+    The most loaded node gives first. Units on partitions that ``n`` holds come before units on partitions
+    that it would fetch. The unit's config is idle no longer.
 
     Returns:
         The unit's config and partition; ``None`` if no node has a unit for ``n``.

@@ -1,4 +1,4 @@
-"""What is to be scheduled, checked: how long each unit takes on each node, and which node holds which data.
+"""A checked scheduling problem: how long each unit takes on each node, and where the data are.
 
 All times are seconds. ``C`` configs visit each of ``P`` partitions once in each epoch, on one of ``N`` nodes
 that hold the partition. Without replicas, and with partition ``j`` on node ``j``, this is the open shop of
@@ -17,7 +17,7 @@ from cerebro_elastic.scheduling.openshop.checks import LARGEST, MOST_UNITS, Arra
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Instance:
-    """A scheduling problem. Make one with ``instance``, which checks it."""
+    """A scheduling problem, made and checked by ``instance``."""
 
     durations: Array
     """``[C, N]``: a unit's seconds by config and node, for a partition of size 1; or ``[C, P, N]``."""
@@ -30,7 +30,8 @@ class Instance:
     hop: Array
     """``[C]``: the seconds that the config needs to go from one node to another."""
     fetch: Array
-    """``[P]``: the seconds in which a node gets the partition if it does not hold it; infinite: it cannot."""
+    """``[P]``: seconds to fetch the partition to a node that does not hold it; infinite: it cannot be
+    fetched."""
     node_ready: Array
     """``[N]``: when the node is free first, in seconds."""
     config_ready: Array
@@ -101,7 +102,7 @@ def instance(
         config_ready: 0 for configs that are free from the beginning.
 
     Raises:
-        ScheduleError: An argument is wrong; the message says which one, and what it must be.
+        ScheduleError: An argument is wrong; the message names it and the rule.
     """
     times = numbers(durations, "durations")
     if times.ndim not in (2, 3) or 0 in times.shape:

@@ -1,4 +1,4 @@
-"""Which holder of a partition does its units, if nothing else decides."""
+"""The holder of a partition that does its units, if nothing else decides."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def lightest(state: DispatchState, ready: Sequence[float], like: Owners) -> Owne
 
 
 def takers(state: DispatchState, j: int) -> list[int]:
-    """The present nodes that hold the partition; those that can fetch it, if none holds it. (The dispatcher
-    lets a node with nothing else to do fetch more.)"""
+    """The present nodes that hold the partition; if none does, those that can fetch it. (The dispatcher lets
+    a node with nothing else to do fetch more.)"""
     present = [n for n in range(len(state.replicas)) if n not in state.away]
     holders = [n for n in present if state.replicas[n] >> j & 1]
     return holders or (present if state.tables.fetchable >> j & 1 else [])

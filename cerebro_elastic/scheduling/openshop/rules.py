@@ -1,5 +1,4 @@
-"""Dispatch rules: which free node is served first, and which idle config it takes. One class for each
-rule."""
+"""Dispatch rules, one class each: a rule orders the free nodes, and picks an idle config for each."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from cerebro_elastic.scheduling.openshop.state import DispatchState
 
 
 class Rule(Protocol):
-    """What a dispatch asks. The rule keeps the idle configs, in whatever order suits it."""
+    """The interface of a rule. It keeps the idle configs, in any order."""
 
     def begin(self, state: DispatchState, idle: Sequence[int]) -> None:
         """A dispatch begins with these ``idle`` configs. The rule may read ``state`` until it ends."""
@@ -242,17 +241,17 @@ class InOrder(_Pool):
 
 
 def rearranged(instance: Instance) -> list[list[int]]:
-    """``[N][C]``: the order in which each node goes through the configs, by vector rearrangement (paper,
-    section 5.2; Sevast'janov 1994, Geometric methods in scheduling theory).
+    """``[N][C]``: each node's order of the configs, by vector rearrangement (paper, section 5.2; Sevast'janov
+    1994, Geometric methods in scheduling theory).
 
     A config is a vector of its seconds on each node. The configs are put into such an order that, after any
     number of them, all nodes have had about the same work (partial sums of vectors with sum 0 stay small:
-    Steinitz). Every node then goes round that order, each from another place, so far apart that no two ever
+    Steinitz). Every node then goes round that order, from starting points so far apart that no two nodes ever
     want the same config: no node waits. That is optimal if ``L_max >= (p^2 + p - 1) T_max``; else nodes may
     meet, and the node that comes second takes its next config.
 
-    The order is found greedily (each time the config that leaves the sums smallest), which keeps them small
-    in practice but without Sevast'janov's guarantee.
+    The order is found greedily (each time the config that leaves the sums smallest). That keeps them small in
+    practice, without Sevast'janov's guarantee.
     """
     vectors = instance.durations if instance.durations.ndim == 2 else instance.durations.mean(axis=1)
     # Dummy work makes the nodes' loads equal: here the same share of it follows each config.

@@ -37,7 +37,7 @@ class ScheduledUnit:
 
 
 class Tables:
-    """What does not change while units are done. All forks of a state share it."""
+    """Constants of a dispatch. All forks of a state share them."""
 
     def __init__(self, instance: Instance) -> None:
         seconds = instance.seconds()
@@ -78,7 +78,7 @@ class DispatchState:
     owned: list[list[int]]
     """By node and config: the partitions of ``undone`` that the node may take now, as bits."""
     open_configs: list[int]
-    """By node: the configs of which it owns anything, as bits."""
+    """By node: the configs of which it owns units, as bits."""
     load: list[float]
     """By node: the seconds of all that is left for it, later epochs included."""
     remaining: list[float]
@@ -93,7 +93,7 @@ class DispatchState:
     owner: list[list[int]]
     """By config and partition: the node that is to do the unit of the present epoch; empty if ``shared``."""
     planned_owner: list[list[int]]
-    """By config and partition: the owner with which each epoch begins."""
+    """By config and partition: the owner at the start of each epoch."""
     shared: bool = False
     """Whether every holder of a partition may take its units, so that units have no owners."""
     horizon: float = inf
@@ -156,7 +156,7 @@ class DispatchState:
             owner=[row.copy() for row in self.owner],
         )
 
-    # -- which node is to do what
+    # -- owners
 
     def assign(self, owner: Sequence[Sequence[int]]) -> None:
         """Config ``i``'s units on partition ``j`` are for node ``owner[i][j]``, in all its epochs."""
@@ -270,7 +270,7 @@ class DispatchState:
         """When a running unit is expected to end: not before now."""
         return max(self.time, visit.start + self.tables.seconds[visit.config][visit.partition][visit.node])
 
-    # -- what happens
+    # -- events
 
     def start(self, n: int, i: int, j: int, actual: Seconds) -> ScheduledUnit:
         """Node ``n`` begins config ``i``'s unit on partition ``j``.

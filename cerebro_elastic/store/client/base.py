@@ -29,11 +29,11 @@ class KeyValue:
     key: str
     value: bytes
     create_revision: int
-    """The revision since which the key exists."""
+    """The revision at which the key was created."""
     mod_revision: int
     """The revision that wrote the value."""
     lease: int = 0
-    """The lease with whose end the key is deleted; 0 if it has none."""
+    """The lease whose end deletes the key; 0 if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class Compare:
 
     key: str
     target: Literal["create", "mod"]
-    """Which of its revisions is compared."""
+    """The compared one of its revisions."""
     revision: int
-    """What it must be; 0: the key is absent."""
+    """Its required value; 0: the key is absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Put:
     key: str
     value: bytes
     lease: int = 0
-    """The lease with whose end it is deleted; 0: it stays."""
+    """The lease whose end deletes it; 0: it stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ Op: TypeAlias = Put | Delete
 
 @dataclass(frozen=True, slots=True)
 class TxnResult:
-    """What became of a transaction."""
+    """The outcome of a transaction."""
 
     succeeded: bool
     """Whether its conditions held, and it was performed."""
@@ -110,9 +110,9 @@ class Watch(Protocol):
     def next(self, timeout: float | None = None) -> ChangeBatch | None:
         """The next batch, or ``None`` after ``timeout`` seconds without one.
 
-        Raises ``Compacted`` if the requested changes are gone (its subclass ``Rewound`` if the store has gone
-        back behind them), and ``StoreUnavailable`` or ``StoreRefused`` if the store has not answered for
-        longer than the driver's patience.
+        Raises ``Compacted`` if the requested changes are gone (its subclass ``Rewound`` if the store went
+        back to an earlier revision), and ``StoreUnavailable`` or ``StoreRefused`` if the store has not
+        answered for longer than the driver's patience.
         """
 
     def close(self) -> None:

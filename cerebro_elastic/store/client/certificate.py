@@ -1,7 +1,7 @@
 """TLS of a run's own etcd: certificates by an authority whose private key follows from the run's key.
 
-So each process with the run's key can show a certificate, and know the others'. Names are not checked: no
-stranger can have one.
+So each process with the run's key can show a certificate and verify the others'. Names are not checked: no
+stranger can have a certificate.
 """
 
 from __future__ import annotations

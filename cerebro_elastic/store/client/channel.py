@@ -39,20 +39,20 @@ _CALLS = {
     "kv/range": ("KV", "Range"),
     "kv/txn": ("KV", "Txn"),
     "lease/grant": ("Lease", "LeaseGrant"),
-    # A stream in both directions, of which the first message and its answer are all that is used.
+    # A stream in both directions: only the first message and its answer are used.
     "lease/keepalive": ("Lease", "LeaseKeepAlive"),
     "lease/revoke": ("Lease", "LeaseRevoke"),
     "maintenance/status": ("Maintenance", "Status"),
     "watch": ("Watch", "Watch"),
 }
-"""By the gateway's path: etcd's service and method, after which its messages are called."""
+"""By the gateway's path: etcd's service and method, which name its messages."""
 
 _OPTIONS = [
-    # Fail-over, patience and what may be repeated are not gRPC's matter.
+    # Fail-over, patience and repetition are not gRPC's job.
     ("grpc.enable_retries", 0),
     ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 2000),  # which bounds the time to connect
+    ("grpc.min_reconnect_backoff_ms", 2000),  # it bounds the time to connect
     ("grpc.max_reconnect_backoff_ms", 1000),
     # Each store has its own connections, and close() ends them.
     ("grpc.use_local_subchannel_pool", 1),
@@ -133,7 +133,7 @@ class ChannelEndpoint(Endpoint):
         return grpc.secure_channel(self._address, credentials, options)
 
     def translated(self, exc: Exception) -> Problem | StoreRefused:
-        """What a failed exchange means for the request."""
+        """The effect of a failed exchange on the request."""
         if isinstance(exc, ValueError):
             return NotSent(f"the channel is closed: {exc}")
         if not isinstance(exc, grpc.Call):
@@ -182,7 +182,7 @@ def _typed(path: str) -> tuple[str, Any, Any]:
 
 
 def _message(path: str, body: Json) -> Any:
-    # This etcd3 does not know fragments yet: messages then come whole, and may be large.
+    # This etcd3 has no fragments yet: messages come whole, and may be large.
     request = getattr(etcdrpc, f"{_CALLS[path][1]}Request")()
     return ParseDict(dict(body), request, ignore_unknown_fields=True)
 

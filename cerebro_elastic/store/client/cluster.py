@@ -92,13 +92,13 @@ class Cluster:
 
     @property
     def clock_ahead(self) -> float:
-        """By how many seconds this machine's clock is ahead of that of the server which is used now."""
+        """The seconds by which this machine's clock is ahead of the present server's."""
         return self._endpoints[self._current].clock_ahead
 
     @property
     def patience(self) -> float:
-        """Seconds for which an operation is repeated: short ones in a process that is to leave, since nothing
-        it still does is worth a longer wait."""
+        """Seconds for which an operation is repeated: few in a process that is leaving, since none of its
+        remaining work is worth a longer wait."""
         if seconds_to_leave() == math.inf:
             return self.settings.patience
         return min(self.settings.patience, within(_LEAVING_PATIENCE, LEAST_PATIENCE))

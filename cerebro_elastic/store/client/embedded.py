@@ -68,7 +68,7 @@ class Listen:
         return with_port(self.host, self.port)
 
     def urls(self) -> list[str]:
-        """What etcd is to listen on. Raises ``StoreError`` if this machine cannot listen there."""
+        """The addresses for etcd to listen on. Raises ``StoreError`` if this machine cannot listen there."""
         addresses = self._addresses()
         for family, address in addresses:
             self._check(family, address)
@@ -99,7 +99,7 @@ class Listen:
         except OSError as exc:
             match exc.errno:
                 case errno.EADDRINUSE:
-                    advice = "stop what uses it, or give another port"
+                    advice = "stop the program that uses it, or give another port"
                 case errno.EADDRNOTAVAIL | errno.EAFNOSUPPORT:
                     advice = f"it is no address of this machine; {_WHAT}"
                 case errno.EACCES:
@@ -281,7 +281,7 @@ class EmbeddedEtcd:
         )
 
     def _death(self, binary: Path, status: int, log: str) -> CerebroError:
-        """What a server's end at its start was about."""
+        """The cause of a server's end at its start."""
         if "no space left on device" in log:
             return _disk_full(self.data_dir)
         if any(words in log for words in _DOWNGRADE):

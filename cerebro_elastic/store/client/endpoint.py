@@ -23,8 +23,8 @@ class Stream(Protocol):
     """The open answer to a streaming request."""
 
     def messages(self) -> Iterator[Json]:
-        """The stream's messages, until etcd ends it. Raises what ``Endpoint`` raises; ``NoAnswer`` where the
-        stream is lost or was silent for too long."""
+        """The stream's messages, until etcd ends it. Raises as ``Endpoint``; ``NoAnswer`` if the stream is
+        lost or was silent for too long."""
 
     def cut(self) -> None:
         """End the stream from another thread than the one that reads."""
@@ -73,7 +73,7 @@ class Endpoint(ABC):
 
     @abstractmethod
     def _connect(self, seconds: float) -> Any:
-        """A new connection, which may stand for several."""
+        """A new connection; it may be a pool of several."""
 
     def _connected(self, seconds: float) -> Any:
         if self._closed:
@@ -127,8 +127,8 @@ def item_from(kv: Json) -> KeyValue:
 def batches_from(results: Iterable[Json]) -> Iterator[ChangeBatch]:
     """Watch responses as batches of one revision each.
 
-    etcd never splits a revision between responses, but it may send one response in fragments: their
-    events are kept until the last has come, so that a lost connection never shows half a revision.
+    etcd never splits a revision between responses, but it may send one response in fragments: their events
+    are kept until the last has arrived, so that a lost connection never shows half a revision.
     """
     events: list[Json] = []
     for result in results:

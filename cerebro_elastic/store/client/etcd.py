@@ -122,8 +122,8 @@ class EtcdStore:
         self._cluster.close()
 
     def _undone(self, ops: Sequence[Op], seen: int) -> bool:
-        """Whether ``ops``, sent when the store was at least at revision ``seen``, certainly were not done:
-        nothing was written since, or not the first key, with which all others would have been written."""
+        """Whether ``ops``, sent when the store was at least at revision ``seen``, were certainly not
+        performed: nothing was written since, or not their first key."""
         if not ops:
             return True
         answer = self._cluster.call("kv/range", {"key": key_json(ops[0].key)})
@@ -159,11 +159,11 @@ class EtcdWatch(Watch):
     """A ``Watch``: a thread reads the stream, and opens it again at the last revision + 1 when it ends.
 
     A stream that was silent for half the patience is reopened, because that is the only way to distinguish a
-    quiet etcd from one that hangs or a network that drops packets. If etcd has what it should have sent, the
-    network loses the larger ones, and the stream counts as not heard.
+    quiet etcd from one that hangs or a network that drops packets. If etcd has changes that it should have
+    sent, the network loses the larger packets, and the stream counts as unheard.
 
     An etcd with another history than before was restored from a backup, or exchanged: ``Rewound``. It is
-    known by its revision, as long as that is lower than what was seen, or by its cluster id.
+    recognised by its revision, as long as that is lower than the last one seen, or by its cluster id.
     """
 
     def __init__(self, cluster: Cluster, clock: Clock, prefix: str, start: int) -> None:
@@ -178,7 +178,7 @@ class EtcdWatch(Watch):
         self._opened_at = 0
         """The revision of etcd when it opened the stream."""
         self._missing = False
-        """Whether the last stream ended before the changes had come with which it should have begun."""
+        """Whether the last stream ended before its first due changes arrived."""
         self._heard = clock.now()
         self._batches: queue.SimpleQueue[ChangeBatch | Exception | None] = queue.SimpleQueue()
         self._stopped = threading.Event()
@@ -284,7 +284,7 @@ class EtcdWatch(Watch):
             yield result
 
     def _check_history(self, created: Json) -> None:
-        """Raise ``Rewound`` if the server that opened the stream knows another history."""
+        """Raise ``Rewound`` if the server that opened the stream has another history."""
         cluster_id = str(created["header"]["cluster_id"])
         if cluster_id != (self._cluster_id or cluster_id):
             raise self._rewound(f"it is the cluster {cluster_id}, was {self._cluster_id}")
@@ -297,8 +297,8 @@ class EtcdWatch(Watch):
         self._opened_at = revision
 
     def _misses(self) -> bool:
-        """Whether there are changes that the stream should have begun with. Later ones do not count: etcd, or
-        the way to it, may just have been away."""
+        """Whether the store has changes with which the stream should have begun. Later ones do not count:
+        etcd, or the way to it, may have been away for a moment."""
         if self._opened_at < self._position:
             return False
         between = {"min_mod_revision": str(self._position), "max_mod_revision": str(self._opened_at)}
@@ -322,7 +322,7 @@ class EtcdWatch(Watch):
                 f"the changes under {self._prefix!r} from revision {self._position} on are gone: etcd is "
                 f"compacted at {result['compact_revision']}; range afresh and watch from there"
             )
-        # What etcd says of a watch that it does not allow differs from version to version, and may be wrong.
-        # A read of the same keys is refused for the same cause, and logs in again where that is all.
+        # etcd's reason for a forbidden watch differs from version to version, and may be wrong. A read of the
+        # same keys is refused for the same cause, and logs in again if that is all it takes.
         self._latest()
         raise _Cancelled(f"the watch was cancelled: {result.get('cancel_reason', 'without a reason')}")

@@ -1,5 +1,5 @@
-"""etcd's errors, by gRPC and by its JSON gateway, as what they mean for the request: was it performed, may it
-be sent again? And the first contact with a server: is its name known, does it speak TLS, and can anything be
+"""The effect of etcd's errors, by gRPC and by its JSON gateway, on a request: was it performed, may it be
+sent again? And the first contact with a server: is its name known, does it speak TLS, and can anything be
 reached at all?"""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ADVICE = {
 
 
 def tls_refused(server: str, settings: StoreSettings, cause: str) -> StoreRefused:
-    """TLS that does not match, which waiting will not mend."""
+    """TLS that does not match; waiting does not help."""
     if settings.tls:
         return StoreRefused(
             f"{server} does not accept the connection {settings.encryption} ({cause}): check "
@@ -81,7 +81,7 @@ Problem = NotSent | NoAnswer | NoSpace | Refused
 
 
 def from_status(message: str, code: int, server: str) -> Problem:
-    """etcd's ``message`` and gRPC's status ``code`` as what they mean for the request."""
+    """The exception for etcd's ``message`` and gRPC's status ``code``."""
     if "too many requests" in message:
         return NotSent(message)
     if "database space exceeded" in message:
@@ -93,7 +93,7 @@ def from_status(message: str, code: int, server: str) -> Problem:
 
 
 def from_error(error: Mapping[str, Any], server: str) -> Problem:
-    """etcd's error object (``message`` and ``code``) as what it means for the request."""
+    """The exception for etcd's error object (``message`` and ``code``)."""
     code = int(error.get("code") or error.get("grpc_code") or 0)
     return from_status(str(error.get("message", error)), code, server)
 
@@ -148,7 +148,7 @@ def _greets(context: ssl.SSLContext, connection: socket.socket) -> bool:
 
 
 def unreachable(address: str, problem: BaseException) -> str:
-    """In words why no server can be reached at ``address``, and what to check."""
+    """A sentence on why no server can be reached at ``address``, and what to check."""
     match problem:
         case socket.gaierror():
             return f"the name in {address} is not known here ({problem.strerror}): check it"

@@ -1,5 +1,5 @@
-"""The etcd program: where it is, how a server of it is started and stopped, and which versions are supported:
-those that the store's tests run with, and later ones."""
+"""The etcd program: its place, how its server is started and stopped, and the supported versions: those that
+the store's tests run with, and later ones."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def launch(command: list[str], log: int, folder: Path | None = None) -> subproce
     thread that calls this. Its files and sockets are for this user alone."""
     # etcd takes settings from ETCD_* too; only those of the command are meant.
     env = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
-    # Its gateway is a client of its own server, which no proxy of the network can reach for it.
+    # Its gateway is a client of its own server, which no proxy can reach.
     env["NO_PROXY"] = "*"
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command],
@@ -76,7 +76,7 @@ def launch(command: list[str], log: int, folder: Path | None = None) -> subproce
         stdout=log,
         stderr=log,
         env=env,
-        # Ctrl-C in the terminal is for the run, which still needs its store to end cleanly.
+        # Ctrl-C in the terminal is for the run, which needs its store to end cleanly.
         start_new_session=True,
     )
 
@@ -99,8 +99,8 @@ _LOGIN_HOLDS = {(3, 4): (3, 4, 42), (3, 5): (3, 5, 28), (3, 6): (3, 6, 9)}
 
 
 def check_version(version: str, server: str, otherwise: str) -> None:
-    """Raise ``StoreRefused`` if ``server``, of this version, is too old or no etcd; ``otherwise`` is what to
-    do instead of upgrading it."""
+    """Raise ``StoreRefused`` if ``server``, of this version, is too old or no etcd; ``otherwise`` names the
+    alternative to an upgrade."""
     try:
         numbers = _numbers(version)
     except ValueError:

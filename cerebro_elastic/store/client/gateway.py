@@ -1,8 +1,8 @@
 """One etcd server by its JSON gateway, over HTTP: no protobuf and no gRPC threads, so that it is safe in
 processes that fork.
 
-urllib3 pools the connections. What it raises says whether a request was sent at all, which a transaction must
-know.
+urllib3 pools the connections. Its exceptions show whether a request was sent at all, which matters for a
+transaction.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from cerebro_elastic.store.client.etcd_errors import (
 
 _CONNECTIONS = 10
 """The number of connections that are kept open; more are closed after their request."""
-# At most: what has come is read at once.
+# At most: arrived bytes are read at once.
 _READ_BYTES = 1 << 20
 _ITSELF = re.compile(r"<[^<>]* object at 0x[0-9a-f]+>[:,] ")
 """The mention of its own objects in urllib3's messages."""
@@ -91,7 +91,7 @@ class GatewayEndpoint(Endpoint):
                 port,
                 maxsize=_CONNECTIONS,
                 cert_reqs="CERT_REQUIRED",
-                ca_certs=_text(settings.ca),  # else those that the system trusts
+                ca_certs=_text(settings.ca),  # else the system's
                 cert_file=_text(settings.cert),
                 key_file=_text(settings.key),
             )
@@ -148,7 +148,7 @@ class GatewayEndpoint(Endpoint):
         self.clock_ahead = max(0.0, sent - date - 1.0) + min(0.0, time.time() - date)
 
     def _explain(self, exc: HTTPError, seconds: float) -> None:
-        """Look what other server than the expected one may be there; raises ``StoreRefused`` if one is."""
+        """Check for a server other than the expected one; raises ``StoreRefused`` if there is one."""
         if not isinstance(exc, ProtocolError):
             return
         cause = exc.args[-1]
@@ -251,7 +251,7 @@ class _UnixSocketConnection(HTTPConnection):  # type: ignore[misc]
             made.connect(self._path)
         except OSError as exc:
             made.close()
-            # What urllib3 raises where nothing was sent.
+            # urllib3's exceptions if nothing was sent.
             raise NewConnectionError(self, str(exc)) from exc
         self.sock = made
 
@@ -282,7 +282,7 @@ def from_response(status: int, body: bytes, server: str) -> Problem:
 def from_exception(
     exc: HTTPError, address: str, settings: StoreSettings
 ) -> NotSent | NoAnswer | StoreRefused:
-    """A failed exchange; ``StoreRefused`` where TLS does not match, which waiting will not mend."""
+    """A failed exchange; ``StoreRefused`` where TLS does not match, because waiting does not help."""
     chain = list(causes(exc))
     tls = next((cause for cause in chain if isinstance(cause, ssl.SSLError)), None)
     # An end of file inside TLS is a lost connection, as it is without.
@@ -292,9 +292,9 @@ def from_exception(
         problem = next((cause for cause in chain if isinstance(cause, OSError)), exc)
         return NotSent(unreachable(address, problem))
     if isinstance(exc, ReadTimeoutError):
-        return NoAnswer("what listens there is silent")
+        return NoAnswer("the program that listens there is silent")
     if any(isinstance(cause, RemoteDisconnected) for cause in chain):
-        return NoAnswer("what listens there ended the connection without an answer")
+        return NoAnswer("the program that listens there ended the connection without an answer")
     return NoAnswer(_ITSELF.sub("", str(exc)))
 
 

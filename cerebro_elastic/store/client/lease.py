@@ -41,8 +41,8 @@ class LeaseDeadline:
 class PacketCheck:
     """Checks in a separate thread whether the network loses larger packets, as where an MTU is wrong.
 
-    Renewals of leases are small. They would get through, and nothing for whose sake a lease is kept: no
-    commit, no assignment. So this is called before each renewal.
+    Renewals of leases are small. They would get through while commits and assignments, for which the lease is
+    kept, do not. So this is called before each renewal.
 
     Args:
         exchange: Exchanges with the store a request and an answer that take packets of full size.
@@ -79,12 +79,11 @@ class PacketCheck:
 class LeaseKeeper:
     """A lease of ``ttl`` seconds, renewed every third of it until ``revoke`` or the end of the ``with``.
 
-    ``lost`` is set once and for all when the deadline passes without a renewal, or when the store
-    says that the lease has ended; a store that cannot be reached is asked again until then. One thread
-    renews; another guards the deadline, because a renewal may hang for longer than the lease lasts.
+    ``lost`` is set once and for all when the deadline passes without a renewal, or when the store says that
+    the lease has ended; an unreachable store is called again until then. One thread renews; another guards
+    the deadline, because a renewal may hang for longer than the lease lasts.
 
-    Before each renewal ``check`` is called, which raises ``StoreUnavailable`` where the lease would be of no
-    use.
+    Before each renewal ``check`` is called, which raises ``StoreUnavailable`` if the lease would be useless.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ class LeaseKeeper:
         return f"<LeaseKeeper of {self.lease:x}: {state}>"
 
     def revoke(self) -> None:
-        """Stop keeping the lease and end it, with its keys. Raises what ``Store.revoke`` raises."""
+        """Stop keeping the lease and end it, with its keys. Raises as ``Store.revoke``."""
         with self._lock:
             self._stopped.set()
         for thread in self._threads:
@@ -178,8 +177,8 @@ _LEASE_SECONDS = 15.0
 def lock(
     store: Store, key: str, made: str, waiting: Callable[[], None], seconds: float = _LEASE_SECONDS
 ) -> Iterator[bool]:
-    """Hold the lock ``key`` in the block, which makes the key ``made``. The block gets ``False``, and need do
-    nothing, once that is there: a holder of the lock, perhaps on a bad network, is then not waited for.
+    """Hold the lock ``key`` in the block, which makes the key ``made``. The block gets ``False``, and has
+    nothing to do, once that key exists: then nobody waits for a holder of the lock, perhaps on a bad network.
 
     While another process holds the lock, wait; ``waiting`` is called once. The lock of a process that dies is
     free when its lease of ``seconds`` ends. Each try has its own lease: the machine may sleep meanwhile.

@@ -35,7 +35,7 @@ class RetryingStore:
     and one when it is over.
 
     A transaction whose answer was lost stays ``TxnUnknown``: it is not sent again here. ``keep`` and
-    ``revoke`` are not repeated: a lease has its own time.
+    ``revoke`` are not repeated: a lease has its own deadline.
     """
 
     def __init__(self, store: Store, patience: float, log: EventLog, clock: Clock | None = None) -> None:

@@ -2,8 +2,8 @@
 run's nodes believe anything.
 
 A sealed value is the value and, in a separate line, ``hmac:`` with the signature of it and of its key's name,
-which holds the run's id: it is worth nothing under another key, or in another run. No signature can tell what
-has been deleted, or set back to what was signed there before (docs/how-to/security.md).
+which includes the run's id: it is invalid under another key, or in another run. No signature reveals a value
+that was deleted, or set back to one that was signed there before (docs/how-to/security.md).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class SealedStore:
 
 
 def unsigned(item: KeyValue) -> bool:
-    """Whether a value that a ``SealedStore`` returned stands for one that is not signed."""
+    """Whether a ``SealedStore`` returned the value in place of an unsigned one."""
     return item.value.endswith(_UNSIGNED)
 
 
@@ -127,7 +127,7 @@ class _SealedWatch(Watch):
 
 
 def _split(sealed: bytes) -> tuple[bytes, bytes]:
-    """The value and its signature, which is empty if it bears none."""
+    """The value and its signature; empty if it is unsigned."""
     at = len(sealed) - len(_MARK) - SIGNATURE
     if at < 0 or not sealed.startswith(_MARK, at):
         return sealed, b""

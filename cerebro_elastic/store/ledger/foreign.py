@@ -1,9 +1,9 @@
-"""What others than the run's processes have written to its keys.
+"""Writes to a run's keys by others than its processes.
 
 Another program, a person with ``etcdctl`` or a test that was pointed at the wrong server can write to the
 etcd as well. Two things reveal it:
 
-- a value that is not what such a key holds (``ForeignValue``);
+- a value of another form than the key's (``ForeignValue``);
 - a change that no transaction of ours makes. Ours writes its event together with the keys that such an event
   changes; the end of a lease deletes keys without an event; and few kinds of keys are written alone.
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class ForeignValue(UnreadableValue):
-    """A key of a run holds what no process of the run has written."""
+    """A key of a run holds a value that no process of the run has written."""
 
 
 def value_in(item: KeyValue, keys: Keys, kind: type[T]) -> T:
@@ -58,12 +58,12 @@ _DIGITS = 18
 
 
 def revision_of(item: KeyValue, keys: Keys) -> int:
-    """The revision that states know of the key (``written_at``)."""
+    """The key's revision as states note it (``written_at``)."""
     return item.create_revision if KINDS[keys.split(item.key)[0]].leased else item.mod_revision
 
 
 def check(item: KeyValue, keys: Keys) -> None:
-    """Raise ``ForeignValue`` if ``item`` does not hold what a key of its kind does."""
+    """Raise ``ForeignValue`` if the value of ``item`` does not have the form of its kind."""
     kind = keys.split(item.key)[0]
     value = KINDS[kind].value
     if value is not None:
@@ -109,7 +109,7 @@ def foreign_change(key: str, item: KeyValue | None) -> ForeignValue:
     holds = f"holds {excerpt(item.value)}" if item is not None else "is gone"
     return ForeignValue(
         f"others than this run's processes have changed etcd's key {excerpt(key)}, which now {holds}: the "
-        f"run stops, for what etcd has of it cannot be believed. {WAY_OUT}"
+        f"run stops, because its values in etcd cannot be trusted. {WAY_OUT}"
     )
 
 

@@ -2,8 +2,8 @@
 the keys is the state after all events up to it.
 
 Every transaction writes its event to one key, ``event``, together with the keys that it changes; the watch on
-that key is the history. Only the end of a lease deletes keys without an event. What others than the run's
-processes have written is no part of it (``foreign``).
+that key is the history. Only the end of a lease deletes keys without an event. Writes of others than the
+run's processes are no part of it (``foreign``).
 """
 
 from __future__ import annotations
@@ -155,8 +155,7 @@ def _check_whole(keys: Keys, opened: bool, configs: Collection[str], of: Iterabl
 
 
 def extension_in(item: KeyValue, keys: Keys) -> RunExtended:
-    """The last extension. The value of one that was put back has the revision at which it was written
-    first."""
+    """The last extension. A value that was put back has the revision at which it was first written."""
     event = value_in(item, keys, RunExtended)
     return event if event.revision else replace(event, revision=item.mod_revision)
 

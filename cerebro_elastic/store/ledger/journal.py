@@ -51,7 +51,7 @@ def split_digest(line: str) -> tuple[str, str]:
 class Line:
     event: Event
     body: str
-    """The event's JSON, as it stands in the line."""
+    """The event's JSON, as in the line."""
     digest: str
 
 
@@ -62,7 +62,7 @@ class _End:
     size: int
     """The bytes up to there."""
     revision: int
-    """The revision of the last line; 0 if there is none."""
+    """The revision of the last line; 0 in an empty journal."""
     digest: str
     last: Sequence[str]
     """The lines of the last revision, as far as the store has them, too."""
@@ -86,7 +86,7 @@ class Journal:
 
     @property
     def revision(self) -> int:
-        """The revision of the last line; 0 if there is none."""
+        """The revision of the last line; 0 in an empty journal."""
         return self._end.revision
 
     @property
@@ -99,8 +99,8 @@ class Journal:
 
         Args:
             read: The event of that.
-            afresh: Whether the store's history cannot be followed from the last line; only the caller knows.
-                Then ``read`` becomes a line, from which the journal continues.
+            afresh: Whether the store's history cannot be followed from the last line; only the caller can
+                tell. Then ``read`` becomes a line, from which the journal continues.
 
         Returns:
             The revision from which events are to be appended.
@@ -141,8 +141,8 @@ class Journal:
 
 
 def read_lines(path: Path) -> list[Line]:
-    """All lines of ``path`` but a last one without an end, which is being written. Raises ``RunError``, which
-    names the first line that is no event."""
+    """All lines of ``path`` except a last one without an end, which is being written. Raises ``RunError``
+    that names the first line that is no event."""
     try:
         content = path.read_bytes()
         text = content[: content.rfind(b"\n") + 1].decode()

@@ -1,8 +1,8 @@
-"""What the leader writes to a run's record.
+"""The leader's writes to a run's record.
 
 Every transaction is fenced by the leadership: its guard has the revision at which the leader key was created.
-One whose guard does not hold, because another leads or the world has moved on, changes nothing. One whose
-answer was lost raises ``TxnUnknown``; the controller then waits for what its watch shows.
+If the guard does not hold, because another leads or the run's state has changed, nothing changes. If the
+answer is lost, ``TxnUnknown`` is raised, and the controller waits until its watch shows the outcome.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def become_leader(
 
     Args:
         controller: The leader's name.
-        lease: The lease with whose end the leadership ends.
+        lease: The lease whose end ends the leadership.
         versions: The versions of the packages that will decide.
         head: Where the leader's own journal ends.
 
@@ -55,7 +55,7 @@ def become_leader(
     event = LeaderChanged(0, controller, basis, versions or {}, head)
     with suppress(TxnUnknown):
         transact(record, [absent(key)], [Put(key, value, lease)], event)
-    # Also when refused: by an earlier try of ours, of whose success we never heard.
+    # Also when refused: by an earlier try of ours whose answer was lost.
     holder = store.get(key)
     ours = holder is not None and (holder.value, holder.lease) == (value, lease)
     return LeaderLedger(record, holder.create_revision) if holder is not None and ours else None
@@ -75,7 +75,7 @@ def note_logged(record: Record, controller: str, config: str, visits: int) -> No
 
 @dataclass(frozen=True)
 class LeaderLedger:
-    """What one leadership writes; a leader that is elected again gets another."""
+    """The writes of one leadership; a leader that is elected again gets another ledger."""
 
     record: Record
     fence: int

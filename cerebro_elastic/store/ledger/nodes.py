@@ -36,9 +36,9 @@ class NodeLedger:
     def register(self, node: Node, lease: int) -> Node:
         """Register a node under ``lease``.
 
-        An older registration of the node's own (of the same boot) is ended first, so that what was begun
-        under it can no longer commit. A value that no node of the run has written is deleted. Guard: the name
-        is free. Event: ``NodeJoined``.
+        An older registration of the node's own (of the same boot) is ended first, so that attempts under it
+        can no longer commit. A value that no node of the run has written is deleted. Guard: the name is free.
+        Event: ``NodeJoined``.
 
         Returns:
             The node, with the revision of its registration.
@@ -72,8 +72,8 @@ class NodeLedger:
         self._update(name, boot, NodeReady(0, name, tuple(cached)))
 
     def drain(self, name: str, grace: float, boot: str | None = None) -> bool:
-        """Ask a node to leave within ``grace`` seconds. Event: ``NodeDraining``, unless it was asked before.
-        Returns ``False`` if it is not registered, or not with this ``boot``."""
+        """Request a node to leave within ``grace`` seconds. Event: ``NodeDraining``, unless it is leaving
+        already. Returns ``False`` if it is not registered, or not with this ``boot``."""
         return self._update(name, boot, NodeDraining(0, name, grace))
 
     def report_stall(self, name: str, boot: str, stall: Stall | None) -> None:
@@ -116,10 +116,10 @@ class NodeLedger:
 
 
 _NEXT_STAY = 0.001
-"""Seconds after which another stay of a node may begin: their names have milliseconds."""
+"""Seconds after which another stay of a node may begin: the names of stays have milliseconds."""
 
 
 def _is(holder: Node, node: Node) -> bool:
-    """Whether the registration is this node's, perhaps asked to leave since, or ready, or stalled."""
+    """Whether the registration is this node's, perhaps draining, ready or stalled since."""
     changing = ("registration", "drain", "starting", "cached", "stalled", "joined")
     return replace(holder, **{name: getattr(node, name) for name in changing}) == node

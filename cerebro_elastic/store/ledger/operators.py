@@ -1,4 +1,4 @@
-"""What operators write to a run's record: they open the run and extend it, and stop, resume and clone
+"""Operators' writes to a run's record: they open the run and extend it, and stop, resume and clone
 configs."""
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from cerebro_elastic.system.words import counted
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What an agent, a program that proposes configs, may add to a run. What it has added is read from the
-    record, so it is the same for all processes of the agent."""
+    """The budget of an agent, a program that proposes configs. The spent part is read from the record, so it
+    is the same for all processes of the agent."""
 
     agent: str
     """The agent's name, for the record."""
@@ -96,7 +96,7 @@ class OperatorLedger:
                 store.txn([at_revision(key, known.mod_revision)], [Put(key, value)])
 
     def extend_run(self, before: Spec, after: Spec) -> bool:
-        """Let a run that has ended continue by the spec ``after``, whose last extension says what changes.
+        """Let a run that has ended continue by the spec ``after``, whose last extension lists the changes.
 
         Guard: the run has ended, and its spec is ``before``. Event: ``RunExtended``.
 
@@ -122,7 +122,7 @@ class OperatorLedger:
                 tried = True
 
     def measure(self, found: Measurement) -> bool:
-        """Note what a config's model has reached on the test set, as the run's next measurement.
+        """Record a config's values on the test set as the run's next measurement.
 
         Guard: the run has ended, and was not continued since its state was read. Event: ``ConfigMeasured``.
 
@@ -143,8 +143,8 @@ class OperatorLedger:
                     return True
 
     def release_nodes(self) -> None:
-        """End the quarantine of all nodes: the operator has mended the fault. Event: ``NodeReleased``, by the
-        end of each lease."""
+        """End the quarantine of all nodes: the operator has removed the fault. Event: ``NodeReleased``, by
+        the end of each lease."""
         for item in self.record.store.range(self.record.keys.quarantined("")).items:
             self.record.store.revoke(item.lease)
 
@@ -254,7 +254,7 @@ def _is(known: Config, sent: Config) -> bool:
 
 def _check_new(config: Config, at: Config | None, state: State) -> None:
     """Raise ``RunError`` if a config of the run has the same hyper-parameters and the same beginning, or is
-    the config ``at`` whose state is copied: it is trained to the same weights."""
+    the config ``at`` whose state is copied: both would have the same weights."""
     for other in state.configs.values():
         same_beginning = other.parent == config.parent or (at is not None and other.id == at.id)
         alike = (other.fold, other.repeat) == (config.fold, config.repeat)

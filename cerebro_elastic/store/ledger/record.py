@@ -38,7 +38,7 @@ class Record:
     """One run's record in a store.
 
     Args:
-        key: The key with which the run's values are signed; ``None`` if they are not, or to read them
+        key: The key with which the run's values are signed; ``None`` if they are unsigned, or to read them
             unchecked.
         unreadable: Called with the error where a key that is read alone holds a foreign value. Unless it
         raises, the reader continues as if no such key existed.
@@ -57,7 +57,7 @@ class Record:
         self.unreadable = unreadable
 
     def check_signed(self, trusted: bool) -> None:
-        """Raise ``RunError`` unless the run's spec, which names the code to import, can be believed.
+        """Raise ``RunError`` unless the run's spec, which names the code to import, can be trusted.
 
         It can if it is signed with our key or, if it is not signed, lies in an etcd that is ``trusted``.
         """
@@ -67,7 +67,7 @@ class Record:
         run, signed = self.keys.run, self.store.signed(item)
         theirs = (
             f"take that of the machine that opened the run: by {FILE_VARIABLE} name a copy of the file `key` "
-            f"in the run's folder there, or set {VARIABLE} to what it holds"
+            f"in the run's folder there, or set {VARIABLE} to its content"
         )
         if signed is None and self._key is None:
             raise RunError(f"run {run!r} is signed with a key, and here is none: {theirs}")
@@ -110,7 +110,7 @@ class Record:
         return StateRead(snapshot.revision, state_of(snapshot, self.keys), tuple(visits))
 
     def homes(self) -> Mapping[int, Sequence[str]]:
-        """By training partition: the nodes at which it is at home; none before the leader has placed any."""
+        """By training partition: its home nodes; none before the leader has assigned homes."""
         assigned = self._read(self.keys.homes, HomesAssigned)
         return {} if assigned is None else assigned.homes
 
@@ -156,7 +156,7 @@ class Record:
         return self._read(self.keys.assign(node, second=second), Attempt)
 
     def assignments(self, node: str) -> list[Attempt]:
-        """The attempts that are assigned to the node, in the order in which it begins them."""
+        """The attempts that are assigned to the node, in its order."""
         both = [self.assignment(node, second=second) for second in (False, True)]
         return sorted((attempt for attempt in both if attempt), key=lambda attempt: attempt.token)
 
@@ -213,7 +213,7 @@ class Record:
         return self.value_in(item, kind) if item is not None else None
 
     def value_in(self, item: KeyValue, kind: type[T]) -> T | None:
-        """What ``item`` holds; ``None`` if that is foreign, and ``unreadable`` does not raise."""
+        """The value of ``item``; ``None`` if that is foreign, and ``unreadable`` does not raise."""
         return self._known(partial(value_in, item, self.keys, kind))
 
     def _known(self, read: Callable[[], T]) -> T | None:
@@ -236,8 +236,8 @@ class EventStream:
         """The last change of a key of the run's that others than its processes have made."""
 
     def next(self, timeout: float | None = None) -> list[Event]:
-        """The events of the next revision, which may have none; none after ``timeout`` seconds without
-        one."""
+        """The events of the next revision, perhaps none; none after ``timeout`` seconds without a
+        revision."""
         batch = self._watch.next(timeout)
         if batch is None:
             return []

@@ -1,10 +1,10 @@
 """Writes a run's record, as its history has it, to an etcd that has none: the one before was lost with its
 disk.
 
-Attempts, nodes and leaders were of the etcd that is lost: nothing of them is written, so what was underway is
-trained again. The new etcd begins behind all revisions that the old one can have had, and has forgotten what
-came before. So an attempt of the old one finds no key under its token, its checkpoints have other names, and
-every process that had followed the old one reads the state afresh.
+Attempts, nodes and leaders belonged to the lost etcd: none of them is written, so units under way are trained
+again. The new etcd begins behind all revisions that the old one can have had, and has no earlier history. So
+an attempt of the old one finds no key under its token, its checkpoints have other names, and every process
+that had followed the old one reads the state afresh.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def restore(
 
 
 def _held(state: State, keys: Keys) -> Iterator[Put]:
-    """What the state says of all keys that outlast the nodes."""
+    """The values in the state of all keys that outlast the nodes."""
     edges = [(config.parent, config.id) for config in state.configs.values()]
     names: Mapping[str, Iterable[str]] = {
         **{kind: [""] for kind in ("homes", "order", "outcome", "extended")},
@@ -86,12 +86,12 @@ def _reported(history: Iterable[Event], keys: Keys) -> Iterator[Put]:
 
 
 def reported(history: Iterable[Event], keys: Keys) -> dict[str, object]:
-    """By key, what the events say that it holds, of the kinds of which states do not say it."""
+    """By key, the value according to the events, for the kinds of keys whose values are not in states."""
     values: dict[str, object] = {}
     for event in history:
         if isinstance(event, StateRead):
             values, before = {}, 0
-            for visit in event.visits:  # when they were committed is not known, but in which order
+            for visit in event.visits:  # their order is known, not their times
                 before = max(before, visit.attempt) + 1
                 values[keys.visit(visit.unit, visit.index_in_epoch)] = replace(visit, revision=before)
         for kind in TABLE[type(event)].keys:

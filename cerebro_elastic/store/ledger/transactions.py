@@ -1,8 +1,8 @@
-"""How a run's record is changed: by guarded transactions, each of which is one event.
+"""Changes a run's record by guarded transactions, each of which is one event.
 
-``write`` makes one of an event's row (``core/history/machine.py``): it writes what the state after the
-event says of the keys that the event changes, provided that they are as in the state before. Whoever writes
-needs to know no more of that state than the row looks at.
+``write`` makes one from an event's row (``core/history/machine.py``): it writes the keys that the event
+changes, as the state after the event has them, provided that they are as in the state before. The writer
+needs only the part of that state that the row looks at.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def write(
 
     Args:
         before: The state as the writer has read it, as far as the event's row looks at it.
-        guard: What fences the writer, and what else must hold.
+        guard: The writer's fence, and further conditions.
         compares: Kinds of keys that must be as in ``before``, besides those of the event's row.
         values: By key: values that are not in states.
         lease: The lease of leased keys.
@@ -117,7 +117,7 @@ def value_of(value: object) -> bytes:
 
 
 def _value(kind: Kind, after: State, event: Event, name: str) -> object:
-    """What a key holds after the event; ``None``: nothing."""
+    """A key's value after the event; ``None``: the key is deleted."""
     if kind.reported is not None:
         return kind.reported(event, name)
     return event if kind.value and isinstance(event, kind.value) else kind.held(after, name)

@@ -1,12 +1,12 @@
-"""What a worker writes to a run's record for its node's attempts.
+"""A worker's writes to a run's record for its node's attempts.
 
 Every verb is fenced by the attempt: its guard has the assignment (or the note that the attempt is being
 saved), the config's revision, and the registrations of the attempt's nodes. A transaction whose answer was
 lost is sent again as long as the attempt is current: its guard lets it through once.
 
-The ranks of an attempt of several ranks meet where rank 0 says: it writes its address to ``meeting/<lead>``.
-That is no event, for it changes nothing of the run. An address holds for the attempt whose token it bears,
-as long as that is assigned.
+The ranks of an attempt of several ranks meet at the address that rank 0 writes to ``meeting/<lead>``. That is
+no event, because it does not change the run. An address is valid for the attempt whose token it has, as long
+as that is assigned.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class WorkerLedger:
         return self.record.visit(visit.unit, visit.index_in_epoch) == visit
 
     def fail(self, attempt: Attempt, config: Config, failure: Failure) -> bool:
-        """End the attempt with a failure, which its config remembers. Event: ``UnitFailed``. Returns
+        """End the attempt with a failure, which is kept with its config. Event: ``UnitFailed``. Returns
         ``False`` if the attempt is no longer its node's."""
         if self._end(attempt, UnitFailed(0, failure), config):
             return True
@@ -105,8 +105,8 @@ class WorkerLedger:
         return self._end(attempt, UnitWithdrawn(0, attempt.node, attempt.token))
 
     def delete_unsigned(self, item: KeyValue) -> None:
-        """Delete a key that is not signed with the run's key and stands in the way of one that would be.
-        Guard: it is at the revision that was read. No event."""
+        """Delete a key that is not signed with the run's key and blocks a signed one. Guard: it is at the
+        revision that was read. No event."""
         with suppress(TxnUnknown):
             self.record.store.txn([at_revision(item.key, item.mod_revision)], [Delete(item.key)])
 
@@ -141,8 +141,8 @@ class WorkerLedger:
     def _end(
         self, attempt: Attempt, event: Event, config: Config | None = None, plan: Plan | None = None
     ) -> bool:
-        """Let the event happen that ends the attempt. ``False`` means that it was refused, or done by an
-        earlier transaction whose answer was lost."""
+        """Write the event that ends the attempt. ``False``: it was refused, or written by an earlier
+        transaction whose answer was lost."""
         seen = _seen(attempt, config, plan)
         while seen.may_report(attempt):
             try:
@@ -164,7 +164,7 @@ class WorkerLedger:
 
 
 def _seen(attempt: Attempt, config: Config | None = None, plan: Plan | None = None) -> State:
-    """What a worker knows of the state: the attempt, and the nodes and the config as they were when it was
+    """A worker's part of the state: the attempt, and the nodes and the config as they were when it was
     assigned."""
     config = config or Config(attempt.unit.config, {}, revision=attempt.config_revision)
     return State(

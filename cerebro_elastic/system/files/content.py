@@ -1,4 +1,4 @@
-"""What files hold, in chunks, and hashed in the same pass."""
+"""The content of files, in chunks, and hashed in the same pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Chunk: TypeAlias = bytes | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a file holds."""
+    """A file's content."""
 
     bytes: int
     """Its size."""
@@ -48,7 +48,7 @@ class Sha256:
             self._pending = self._thread.submit(self._hash.update, chunk)
 
     def content(self) -> Content:
-        """Of all chunks so far."""
+        """The digest of all chunks so far."""
         self._wait()
         return Content(self._bytes, self._hash.hexdigest())
 
@@ -65,7 +65,7 @@ class Sha256:
 
 
 Hashing: TypeAlias = Callable[[], Sha256]
-"""Makes what hashes a file: its sha256, or a digest of another kind."""
+"""Makes a hasher for a file: sha256, or another kind."""
 
 
 def pieces(data: Chunk) -> Iterator[memoryview]:
@@ -75,7 +75,7 @@ def pieces(data: Chunk) -> Iterator[memoryview]:
 
 
 def digest(data: Iterable[Chunk], hashing: Hashing = Sha256) -> Content:
-    """What a file of ``data`` would hold."""
+    """The content of a file of ``data``."""
     with hashing() as sha256, _iterated(data) as chunks:
         for chunk in chunks:
             sha256.update(chunk)
@@ -105,8 +105,8 @@ def _iterated(data: Iterable[Chunk]) -> Iterator[Iterator[Chunk]]:
 
 
 def fill(targets: Iterable[memoryview], file: RawIOBase, hashing: Hashing = Sha256) -> Content | None:
-    """Fill ``targets`` from an open file, front to back. Returns what the whole file holds, or ``None`` if it
-    ends before they are full."""
+    """Fill ``targets`` from an open file, front to back. Returns the content of the whole file, or ``None``
+    if it ends before they are full."""
     with hashing() as sha256:
         for target in targets:
             for piece in pieces(target):

@@ -1,4 +1,4 @@
-"""What errors of file systems say about a storage, and so whether another try makes sense."""
+"""Classifies errors of file systems by the state of the storage, and so whether another try makes sense."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from enum import Enum
 from cerebro_elastic.errors import CerebroError
 
 chance = random.Random()
-"""What storage and its libraries draw from. ``random``'s own generator is the unit's: its state is a part of
-the config's, and a save or a fetch beside the unit must not change it."""
+"""The random generator of the storage and its libraries. ``random``'s own generator is the unit's: its state
+is a part of the config's, and a save or a fetch beside the unit must not change it."""
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """No space on the disk, in the user's quota, or within the limit on the size of a file (``ulimit -f``)."""
@@ -20,7 +20,7 @@ _MISTAKES = (ImportError, ValueError, TypeError, LookupError, AttributeError, Ru
 
 
 class StorageFault(Enum):
-    """What the storage does, and so whether another try makes sense."""
+    """The state of the storage, and so whether another try makes sense."""
 
     PASSING = "cannot be reached"
     REFUSED = "refuses access"
@@ -39,8 +39,8 @@ def fault_of(
     """The fault of a file system that ``error`` shows.
 
     Args:
-        error: What an operation has raised.
-        of_backend: The fault that an exception of the file system's own shows.
+        error: The error of an operation.
+        of_backend: The fault that an exception of the file system's library shows.
 
     Returns:
         ``None`` if ``error`` is a fact about a file, or a mistake of the caller's.

@@ -1,4 +1,4 @@
-"""The files in folders, and those that a pattern stands for."""
+"""The files in folders, and those that match a pattern."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _below(folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """By what a file is known again without reading it."""
+    """Identifies a file without reading it."""
 
     bytes: int
     tag: str
@@ -78,8 +78,8 @@ def folders(folder: Place) -> list[str]:
 
 
 def expand(pattern: Place, keep: Callable[[str], bool]) -> list[Place]:
-    """The files that a file's name, a folder or a glob stands for, sorted, without hidden ones; of a folder,
-    those to ``keep``. The folders before the first wildcard stand for themselves, whatever their names."""
+    """The files that a file's name, a folder or a glob names, sorted, without hidden ones; of a folder, those
+    to ``keep``. The folders before the first wildcard are taken as they are, whatever their names."""
 
     def paths(fs: FileSystem) -> list[str]:
         if fs.isdir(pattern.path):
@@ -102,8 +102,8 @@ def literal_folder(pattern: Place) -> str:
 
 
 def is_hidden(path: str) -> bool:
-    """Whether a file is not meant for readers, or lies in such a folder: ``.x``, and what Office writes
-    beside a file that is open, ``~$x``."""
+    """Whether a file is not meant for readers, or lies in such a folder: ``.x``, and ``~$x``, which Office
+    writes beside an open file."""
     return any(part.startswith((".", "~$")) for part in path.split("/"))
 
 

@@ -1,7 +1,7 @@
 """Where the files are that a record names, if a home of runs or a whole project was moved or copied since.
 
-A record keeps its names: digests cover them. ``locate`` goes to where the files are. This process and those
-that it starts know that by an environment variable, since only this one reads the run's folder.
+A record keeps its names: digests cover them. ``locate`` finds where the files are now. This process and those
+that it starts share that by an environment variable, since only this one reads the run's folder.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from cerebro_elastic.errors import StorageError
 VARIABLE = "CEREBRO_MOVED"
 """Pairs of folders, as JSON: where a record names files, and where they are."""
 _not_moved: set[str] = set()
-"""The homes of which this process has opened a run where its record names it."""
+"""The homes in which this process has opened a run at the place that its record names."""
 
 
 def note_place(then: Path, now: Path) -> None:
-    """Note that the folder of a run, which the run's record names ``then``, is ``now``. What is beside it in
-    its home was moved with it, as far as it is there; so is the project, if its folder is gone."""
+    """Note that the folder of a run, which the run's record names ``then``, is ``now``. Its neighbours in its
+    home were moved with it, as far as they are there; so was the project, if its folder is gone."""
     if then == now or (then.name == now.name and _is_same(then, now)):
         _not_moved.add(str(then.parent))
         return
     if then.name != now.name:
-        return  # a copy under another name, or what a machine keeps that has joined the run
+        return  # a copy under another name, or the folder of a machine that has joined the run
     then, now, gone = then.parent, now.parent, not then.exists()
     while gone and then.name == now.name and not then.parent.exists():
         then, now = then.parent, now.parent

@@ -41,7 +41,7 @@ from cerebro_elastic.system.files.place import (
 from cerebro_elastic.system.ownership import as_its_folder, make_folder
 
 _ABANDONED_SECONDS = 86400.0
-"""When another machine has given up what it wrote."""
+"""The age at which another machine's unfinished file counts as abandoned."""
 
 
 def exists(place: Place) -> bool:
@@ -74,7 +74,7 @@ def content(place: Place, hashing: Hashing = Sha256) -> Content:
 
 
 def read_into(place: Place, targets: Iterable[memoryview], hashing: Hashing = Sha256) -> Content:
-    """Fill ``targets`` from the file, front to back; returns what the whole file holds."""
+    """Fill ``targets`` from the file, front to back; returns the content of the whole file."""
     with faults_raised(place), _open_in_order(place) as file:
         filled = fill(targets, file, hashing)
     # If it is cut short, its first part is of no use.
@@ -116,8 +116,8 @@ def _write_s3(place: Place, data: Iterable[Chunk], hashing: Hashing) -> Content:
 
 def create(place: Place, data: bytes) -> bool:
     """Write a small file unless its name exists. Returns whether this process has written it. Of several that
-    write it at one moment exactly one has, where the storage can do that: local disks and network mounts can,
-    S3 can, and what neither knows ``If-None-Match`` nor has links may let all of them."""
+    write it at one moment exactly one has, where the storage can do that: local disks, network mounts and S3
+    can; a storage with neither ``If-None-Match`` nor links may let all of them."""
     if not place.local:
         return bool(attempt(place, lambda fs: _create(fs, place.path, data)))
     make_folder(os.path.dirname(place.path))
@@ -152,8 +152,8 @@ def _create(fs: FileSystem, path: str, data: bytes) -> bool:
 
 
 def copy(source: Place, target: Place) -> None:
-    """Have the file ``source``, which never changes, as ``target``, too: by a link where both are on one
-    local disk. It replaces a present file."""
+    """Make ``target`` the same file as ``source``, which never changes: by a link where both are on one local
+    disk. It replaces a present file."""
     if source.local and target.local:
         with suppress(OSError), replacing(target.path) as temporary:
             os.link(source.path, temporary)
@@ -162,7 +162,7 @@ def copy(source: Place, target: Place) -> None:
 
 
 class FileChunks:
-    """A file's bytes, which can be gone over again."""
+    """A file's bytes, which can be iterated again."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -236,10 +236,10 @@ def temporary_beside(path: str) -> Iterator[str]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes have left of ``replacing`` in a folder that the caller has locked.
+    """Remove the files that killed processes left of ``replacing`` in a folder that the caller has locked.
 
-    On network mounts a lock may not hold for other machines: what they write is removed once nobody has
-    written to it for a day.
+    On network mounts a lock may not hold for other machines: their files are removed after a day without a
+    write.
     """
     for leftover in folder.glob("*.tmp"):
         with suppress(FileNotFoundError):
@@ -352,7 +352,7 @@ def _local_ranges(paths: Sequence[str], starts: Sequence[int], ends: Sequence[in
 
 
 def _given(answer: bytes | Exception) -> bytes | None:
-    """What the server has answered; ``None`` if it refuses to give parts of files."""
+    """The server's answer; ``None`` if it refuses to give parts of files."""
     if not isinstance(answer, Exception):
         return answer
     if getattr(answer, "status", None) == _NOT_SATISFIABLE:
@@ -361,14 +361,15 @@ def _given(answer: bytes | Exception) -> bytes | None:
 
 
 def _part(answer: bytes | None, file: Place, start: int, end: int) -> bytes:
-    """The part of the file: what the server has answered, unless that is all of it."""
+    """The part of the file: the server's answer, unless that is the whole file."""
     if answer is not None and len(answer) <= end - start:
         return answer
     return next(_local_ranges([_copy(file).path], [start], [end]))
 
 
 def copied(place: Place) -> Place:
-    """A copy of the whole file on this machine, which is removed when nobody refers to what is returned."""
+    """A copy of the whole file on this machine, which is removed when nothing refers to the returned
+    object."""
 
     def copy_from(fs: FileSystem) -> None:
         with disk_full_raised(f"{os.path.dirname(path)} (TMPDIR), where {place} is copied to"):

@@ -5,8 +5,8 @@ the fault may pass, for ``PATIENCE`` seconds; if the storage refuses the credent
 once.
 
 A *fact* about a file (it is missing, it exists already, its name is impossible) leaves this package as the
-Python exception that it is, and the caller says what it means. A *fault* is the storage's and has nothing to
-do with the file: it becomes ``StorageError`` or ``DiskFull`` here, once for all callers.
+Python exception that it is, and the caller interprets it. A *fault* is the storage's and has nothing to do
+with the file: it becomes ``StorageError`` or ``DiskFull`` here, once for all callers.
 
 No message shows a secret: parts of a URL before ``@`` and behind ``?`` (presigned URLs) are left out, and a
 foreign exception that shows one is not given as the cause.
@@ -50,11 +50,11 @@ class Place:
     """A URL as fsspec sees it. ``place / name`` is inside of it."""
 
     fs: FileSystem
-    """The file system, with the options and credentials by which it was reached."""
+    """The file system, with its options and credentials."""
     path: str
     """The path in the file system, without a protocol."""
     shown: str = ""
-    """What messages call it, if it is a copy of a file at another place."""
+    """Its name in messages, if it is a copy of a file at another place."""
 
     def __truediv__(self, name: str) -> Place:
         return Place(self.fs, f"{self.path.rstrip('/')}/{name}")
@@ -165,7 +165,7 @@ def _clock_ahead(error: Exception, fs: FileSystem) -> float | None:
 
 
 def is_s3(fs: FileSystem) -> bool:
-    """Whether the file system is s3fs; ``None`` stands for this machine's."""
+    """Whether the file system is s3fs; ``None`` is this machine's."""
     return fs is not None and "s3" in ((fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol))
 
 
@@ -176,14 +176,14 @@ def current_file_system(fs: FileSystem) -> FileSystem:
 
 def _with_fresh_credentials(fs: FileSystem) -> FileSystem:
     """The file system with credentials read afresh, for all later calls in this process."""
-    if current_file_system(fs) is fs:  # and has not been renewed by another thread
+    if current_file_system(fs) is fs:  # no other thread has renewed it
         type(fs).clear_instance_cache()
     return current_file_system(fs)
 
 
 def _tuned(fs: FileSystem) -> FileSystem:
-    """An s3fs that does not repeat what botocore has repeated already (see ``s3.options``), and knows its own
-    options even when botocore has changed them."""
+    """An s3fs that does not repeat botocore's retries (see ``s3.options``), and keeps its options even when
+    botocore has changed them."""
     if is_s3(fs) and fs.retries > 1:
         fs.retries = 1
         fs.storage_options = copy.deepcopy(fs.storage_options)
@@ -201,7 +201,7 @@ _ADVICE = {
 _MOST_SHOWN = 1000
 """The number of characters of a foreign message that are shown."""
 _CLOCKS_DIFFER = 300.0
-"""Seconds from which on a storage may refuse what a machine has signed."""
+"""The error of a clock, in seconds, from which on a storage may refuse signed requests."""
 _CERTIFICATE = re.compile(r"certificate (is not yet valid|has expired)")
 
 

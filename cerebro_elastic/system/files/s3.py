@@ -74,7 +74,7 @@ _CLIENT = {
 }
 
 _FULL = {"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"}
-"""Codes of Ceph and MinIO; Amazon knows no full bucket."""
+"""Codes of Ceph and MinIO; Amazon's buckets are never full."""
 
 _REFUSED = {"ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired", "RequestExpired"}
 _ON_THE_WAY = (
@@ -144,7 +144,7 @@ _PART = 16 << 20
 _PARTS_AT_ONCE = 3
 """The number of parts that are on their way while the next one is prepared."""
 _GROWS = 1000
-"""The number of parts after which they grow: S3 allows 10 000 of them, of 5 MB at least."""
+"""The number of parts after which parts grow: S3 allows 10 000 of them, of 5 MB at least."""
 
 
 @dataclass(slots=True)
@@ -238,7 +238,7 @@ def create(fs: Any, path: str, data: bytes) -> bool:
         codes = {a.get("Error", {}).get("Code") for a in answers if isinstance(a, Mapping)}
         if codes & {"PreconditionFailed", "ConditionalRequestConflict"}:
             return False
-        if "NotImplemented" not in codes:  # as a storage answers that does not know the header
+        if "NotImplemented" not in codes:  # the answer of a storage that does not support the header
             raise
         if fs.exists(path):
             return False

@@ -11,19 +11,19 @@ the checks before a run are forks of one process that has done the imports::
         process.wait()
 
 Agents are torchrun, and need torch. The ranks of a run whose task takes numpy's arrays do not: they are forks
-of a second server, which has not imported it (``runs/start/imports.py``).
+of a second server without torch (``runs/start/imports.py``).
 
 Four processes take part:
 
 - The *server* (``server.py``) has one thread and only imports and forks.
 - A *keeper* (``keeper.py``) is forked for each requested process. It forks that process, passes signals on to
-  it, reports how it ended, and kills what it leaves behind.
+  it, reports how it ended, and kills its remaining descendants.
 - The *child* is the requested process: a Python module, run as ``python -m`` runs it.
 - The *client* (``client.py``) holds a connection to the keeper. When the client ends, in whatever way, the
   keeper kills the child and all that descends from it.
 
-``multiprocessing`` starts its processes so, too, where it is given a ``ForkServerContext`` (``context.py``):
-those that make batches.
+``multiprocessing`` starts the processes that make batches in the same way, by a ``ForkServerContext``
+(``context.py``).
 
 torchrun starts ranks by a command. That command then stands in for the child (``client.stand_in``): it
 requests a fork of itself, passes signals on, and ends as the fork ends.

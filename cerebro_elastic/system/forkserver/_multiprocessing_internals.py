@@ -1,4 +1,4 @@
-"""What is private to ``multiprocessing`` and used in this folder. Tried with Python 3.11."""
+"""Private names of ``multiprocessing`` that this folder uses. Tried with Python 3.11."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def use_tracker(file: int) -> None:
 
 
 def run_spawned(file: int, parent: int) -> int:
-    """Unpickle from the open ``file`` what is to run, as a process that was spawned does, and run it.
+    """Unpickle a process object from the open ``file``, as a spawned process does, and run it.
 
     ``parent`` can be read once the parent has ended. Returns the exit status.
     """

@@ -23,7 +23,7 @@ from cerebro_elastic.system.forkserver.messages import (
 from cerebro_elastic.system.process import PYTHON, Scratch
 
 STAND_IN = "CEREBRO_STAND_IN"
-"""The environment variable with which a fork knows the process that stands in for it."""
+"""The environment variable that tells a fork which process stands in for it."""
 _FIT_TO_BE_FORKED = {"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 """The environment in which imports start no threads, and look for GPUs without CUDA, unless the user's says
 otherwise."""
@@ -70,8 +70,8 @@ class ForkServer:
 
         Args:
             modules: Their names, in this order.
-            root: A folder in which modules are looked for first, while these are imported.
-            log: Where the server writes what it does and what imports print; what it has written so far, too.
+            root: The first folder of the search path while these are imported.
+            log: The file for the server's log and the output of imports, also the earlier output.
 
         Raises:
             Refused: The server could not be started, or has ended.
@@ -157,7 +157,7 @@ class ForkedProcess:
 
 
 class _SessionLeader(subprocess.Popen[bytes]):
-    """A process in its own session, which is killed with its children."""
+    """A process in its own session; it is killed with its children."""
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):

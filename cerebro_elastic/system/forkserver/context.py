@@ -28,7 +28,7 @@ _inherited: list[int] = []
 
 
 class ForkServerContext(SpawnContext):
-    """The context whose processes are forks of the server of which this process is one, and end with it.
+    """The context whose processes are forks of this process's own fork server, and end with this process.
 
     Without one they are spawned.
     """
@@ -47,7 +47,7 @@ class _Started:
     def __init__(self, started: process.BaseProcess) -> None:
         self._files: list[int] = [resource_tracker.getfd()]  # type: ignore[list-item]  # it runs after this
         pickled = io.BytesIO()
-        set_spawning_popen(self)  # type: ignore[arg-type]  # which has the two methods that are called
+        set_spawning_popen(self)  # type: ignore[arg-type]  # it has the two methods that are called
         try:
             reduction.dump(spawn.get_preparation_data(started.name), pickled)
             reduction.dump(started, pickled)
@@ -70,7 +70,7 @@ class _Started:
         self._socket.sendall(pickled.getbuffer())
 
     def duplicate_for_child(self, file: int) -> int:
-        """Have the process inherit an open file. Returns by which number it knows that."""
+        """Have the process inherit an open file. Returns the file's number in that process."""
         self._files.append(file)
         return len(self._files) - 1
 
@@ -123,4 +123,4 @@ def main() -> int:
 if __name__ == "__main__":
     from cerebro_elastic.system.forkserver import context
 
-    sys.exit(context.main())  # by the module's name, under which open files are looked for
+    sys.exit(context.main())  # by the module's name: open files are looked up there

@@ -26,8 +26,8 @@ from cerebro_elastic.system.process import PYTHON, children, die_with_parent
 
 _TITLE = "cerebro: keeper of a forked process"
 ANEW = 75
-"""The exit status by which a child asks to be replaced by a fresh fork (``EX_TEMPFAIL`` of sysexits). For
-the client it is the same process."""
+"""The exit status by which a child asks to be replaced by a fresh fork (``EX_TEMPFAIL`` of sysexits). The
+client sees the same process."""
 
 
 def keep(connection: socket.socket, request: Request, descriptors: Sequence[int]) -> bool:
@@ -37,7 +37,7 @@ def keep(connection: socket.socket, request: Request, descriptors: Sequence[int]
     ``{"signal": ...}``. When it closes the connection, the child is killed.
 
     Returns:
-        ``True`` in the child, which is to run the request.
+        ``True`` in the child, which runs the request.
     """
     setproctitle(_TITLE)
     adopt_orphans()
@@ -79,7 +79,7 @@ def _fork(connection: socket.socket, wake: int, woken: int) -> int:
 
 
 def _watch(connection: socket.socket, child: int, wake: int) -> int | None:
-    """The status with which the child ended; ``None`` if nobody waits for it any more."""
+    """The child's exit status; ``None`` if nobody waits for it any more."""
     while True:
         ready, _, _ = select.select([connection.fileno(), wake], [], [])
         if wake in ready:
@@ -96,7 +96,7 @@ def _watch(connection: socket.socket, child: int, wake: int) -> int | None:
 
 
 def _ask_to_end(child: int, wake: int, seconds: float) -> None:
-    """Give the child time to end by itself."""
+    """Give the child time to end."""
     deadline = time.monotonic() + seconds
     if seconds:
         os.kill(child, signal.SIGTERM)
@@ -116,7 +116,7 @@ def _reap(child: int) -> int | None:
 
 
 def _end_descendants() -> None:
-    """Kill the child, if it lives, and all that descends from it: what loses its parent becomes ours."""
+    """Kill the child, if it lives, and all its descendants: orphans become children of this process."""
     with suppress(ChildProcessError):
         while True:
             for pid in children():
@@ -136,7 +136,7 @@ def adopt_orphans() -> None:
 
 
 def become(request: Request, descriptors: Sequence[int]) -> None:
-    """Give this process what a fresh one would have: session, files, environment, signals, randomness."""
+    """Make this process like a fresh one: session, files, environment, signals, randomness."""
     os.setsid()
     setproctitle(" ".join([*PYTHON, "-m", *request.argv]))  # in `ps`, it was the server's
     for number, descriptor in enumerate(descriptors):
@@ -165,7 +165,7 @@ def become(request: Request, descriptors: Sequence[int]) -> None:
 def run(request: Request) -> NoReturn:
     """Do what ``python -m`` does with the module and its arguments, and end the process as it does.
 
-    What the server has imported is not torn down object by object: that would copy all of its pages.
+    The server's imports are not torn down object by object: that would copy all of their pages.
     """
     status = 1
     try:

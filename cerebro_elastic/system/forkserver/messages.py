@@ -15,7 +15,7 @@ from typing import Any
 SOCKET = "CEREBRO_FORKSERVER"
 """The environment variable that names the socket of the host's fork server."""
 FORK_OF = "CEREBRO_FORK_OF"
-"""The environment variable by which a fork knows the socket of its server."""
+"""The environment variable that names the socket of a fork's server."""
 _LENGTH = struct.Struct("!I")
 _DESCRIPTORS = 3
 """Standard input, output and error."""
@@ -42,7 +42,7 @@ class Imports:
     modules: Sequence[str]
     """Their names, in this order."""
     root: str
-    """A folder in which modules are looked for first, while these are imported."""
+    """The first folder of the search path while these are imported."""
 
 
 @contextmanager

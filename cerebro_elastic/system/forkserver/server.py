@@ -1,4 +1,4 @@
-"""The server: imports what the processes of a host need, then forks a keeper for each request."""
+"""The server: imports the modules of a host's processes, then forks a keeper for each request."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def _serve(path: str, parent: int, modules: Sequence[str]) -> Request:
 
 
 def _load(modules: Sequence[str], root: str = "") -> str | None:
-    """Import the modules. One that cannot be imported is left to those that need it: they report why. Returns
-    why forks cannot use accelerators, if so."""
+    """Import the modules. A module that cannot be imported is left to the processes that need it: they report
+    why. Returns the reason why forks cannot use accelerators, if any."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a module may start a process and wait for it
     gc.disable()  # collections would take time, and find nothing
     search_path = list(sys.path)
@@ -92,7 +92,7 @@ def _load(modules: Sequence[str], root: str = "") -> str | None:
 
 
 def _print_to(files: Sequence[int]) -> None:
-    """Print to the second and third file from now on, and print there all output so far."""
+    """From now on print to the second and third file, earlier output first."""
     if stat.S_ISREG(os.fstat(2).st_mode):
         with open("/proc/self/fd/2", "rb") as printed, open(files[2], "ab", closefd=False) as log:
             shutil.copyfileobj(printed, log)
@@ -137,7 +137,7 @@ def _is_ours(connection: socket.socket) -> bool:
 
 def _has_spoilt_accelerators() -> bool:
     """Whether a fork could not use accelerators: an import has used them, perhaps only to count them. Only a
-    fork knows. Each maker's module of torch has the function."""
+    fork can find out. Each maker's module of torch has the function."""
     modules = vars(sys.modules.get("torch", object)).values()
     asked = [
         getattr(module, "__dict__", {})["_is_in_bad_fork"]

@@ -1,7 +1,7 @@
-"""What is private to torch and used in this folder. Tried with torch 2.13, 2.14 and 2.15.
+"""Private names of torch that this folder uses. Tried with torch 2.13, 2.14 and 2.15.
 
-``tests/training/parallel/test_torch_internals.py`` names what an upgrade of torch takes away. Names that
-other folders use, too, are in ``cerebro_elastic/system/torch_internals.py``.
+``tests/training/parallel/test_torch_internals.py`` names the ones that an upgrade of torch takes away. Names
+that other folders use, too, are in ``cerebro_elastic/system/torch_internals.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch import Tensor, nn
 
-if TYPE_CHECKING:  # torch does not import them by itself: that takes long
+if TYPE_CHECKING:  # torch does not import them on its own: that takes long
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
     from torch.nn.parallel import DistributedDataParallel
@@ -28,8 +28,8 @@ def local_tensor_of(sharded: DTensor) -> Tensor:
 
 
 def sharded_like(own: Tensor, like: DTensor) -> DTensor:
-    """The sharded tensor of which ``own`` are this rank's rows, divided as ``like`` is. It is made as FSDP2
-    makes its own: ``from_local`` takes ten times as long, for hundreds of tensors."""
+    """The sharded tensor with this rank's rows ``own``, divided as ``like`` is. It is made as FSDP2 makes its
+    own: ``from_local`` takes ten times as long, for hundreds of tensors."""
     return type(like)(own, like._spec, requires_grad=False)
 
 
@@ -82,7 +82,7 @@ def move_parameter(own: nn.Parameter, device: torch.device) -> None:
 
 
 def give_memory(own: nn.Parameter, memory: Tensor) -> None:
-    """Have a parameter, which stays the same object, be in the memory of another tensor, on any device."""
+    """Move a parameter, which stays the same object, into the memory of another tensor, on any device."""
     holder = nn.Module()
     holder.own = own
     with same_parameters(memory.device):

@@ -4,8 +4,8 @@ A parallelism is found by name (``make_parallelism``; entry-point group ``cerebr
 each unit, from the recipe's options. If the unit has several ranks, each of them makes its own, inside
 ``group.formed``, and every rank calls every method in the same order.
 
-What goes in and comes out is *neutral*: full tensors on the CPU by the names of the model's
-parameters, so that the next unit may have another parallelism or another number of ranks.
+Its input and output are *neutral*: full tensors on the CPU by the names of the model's parameters, so that
+the next unit may have another parallelism or another number of ranks.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from cerebro_elastic.system import arguments
 
 @dataclass(frozen=True)
 class Parts:
-    """What is trained, and by what. ``model`` is what to call: it may wrap the user's."""
+    """The parts of a training. ``model`` is the callable one: it may wrap the user's."""
 
     model: nn.Module
     optimizer: Optimizer
     scheduler: Any = None
-    """One of torch, or another that steps and whose state hops."""
+    """One of torch, or another with a ``step`` and a state that hops."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Portion:
 
 @dataclass(frozen=True)
 class Spread:
-    """Which part of a model's parameters, gradients and optimizer slots each rank holds."""
+    """The part of a model's parameters, gradients and optimizer slots that each rank holds."""
 
     parameters: float = 1.0
     gradients: float = 1.0
@@ -70,11 +70,11 @@ class Parallelism(Protocol):
     """One unit's way of training on one or more ranks. Implementations derive from it."""
 
     def prepare(self, device: torch.device) -> None:  # noqa: ARG002
-        """Import what the first unit on ``device`` would import, if that takes seconds and memory."""
+        """Do the imports of the first unit on ``device``, if they take seconds and memory."""
         return
 
     def spread(self, ranks: int, device: torch.device) -> Spread:  # noqa: ARG002
-        """What each of ``ranks`` ranks holds in the memory of its ``device``; by default all."""
+        """The share of a model in the ``device`` memory of each of ``ranks`` ranks; by default all."""
         return Spread()
 
     def refusal(self, parts: Parts, ranks: int) -> str | None:
@@ -90,8 +90,8 @@ class Parallelism(Protocol):
     def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
         """The parts, spread over the ranks' devices; a scheduler keeps its optimizer.
 
-        ``loaded`` says that a state will be loaded before anything else is done: the initial values of
-        parameters, which would be overwritten, are then not computed.
+        If ``loaded``, a state will be loaded before anything else: the initial values of parameters, which
+        would be overwritten, are then not computed.
         """
 
     def load(
@@ -121,13 +121,13 @@ class Parallelism(Protocol):
         """
 
     def close(self) -> None:
-        """Give back what the unit took. The process group is not the parallelism's: ``group.formed``."""
+        """Release the unit's resources. The process group is not the parallelism's: ``group.formed``."""
 
 
 @runtime_checkable
 class Stepwise(Parallelism, Protocol):
-    """A parallelism whose ``step`` can be taken by halves, for tasks with their own training loop: these call
-    ``parts.model`` as they please, and weigh the loss by the portion's ``share``."""
+    """A parallelism whose ``step`` can be divided, for tasks with their own training loop: these call
+    ``parts.model`` themselves, and weigh the loss by the portion's ``share``."""
 
     accumulates: bool
     """Whether ``backward`` may be called several times before ``update``, the gradients adding up."""
@@ -144,8 +144,8 @@ class Sharding(Protocol):
     """A parallelism that can hand over its shards as they are, without gathering them.
 
     They are cut by rows, as ``torch.chunk`` cuts them. So rank ``i`` of the next unit of as many ranks may
-    load what rank ``i`` exported; and the whole tensor is its shards together (``checkpoint``). Its ``load``
-    takes a rank's rows wherever it takes a full tensor.
+    load the export of rank ``i``; the whole tensor is its shards together (``checkpoint``). Its ``load``
+    takes a rank's rows in place of a full tensor.
     """
 
     def export_shards(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -154,7 +154,7 @@ class Sharding(Protocol):
 
 
 WHOLE = ("single", "ddp")
-"""The parallelisms under which a rank has the model as the user has made it."""
+"""The parallelisms in which a rank has the model as the user has made it."""
 GROUP = "cerebro.parallel"
 
 
@@ -162,7 +162,7 @@ def make_parallelism(name: str, options: Mapping[str, Any] | None = None) -> Par
     """The parallelism ``name`` with a recipe's options, which are the keyword arguments of its factory.
 
     Raises ``CerebroError`` for an unknown name, ``MissingExtra`` if a package is not installed, and
-    ``RecipeError`` for options that it does not know or cannot take.
+    ``RecipeError`` for unknown or wrong options.
     """
     factory = registry.load(GROUP, name)
     known = arguments.accepted(factory)
@@ -225,7 +225,7 @@ def _slots(optimizer: Optimizer) -> float:
     twin = copy.copy(optimizer)
     twin.state = defaultdict(dict)
     group = {**optimizer.param_groups[0], "params": [probe]}
-    if "capturable" in group:  # which on a CPU it cannot be
+    if "capturable" in group:  # on a CPU it cannot be
         group["capturable"] = False
     twin.param_groups = [group]
     try:

@@ -44,7 +44,7 @@ def total(value: float) -> float:
 
 
 def means(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The mean of each metric over the ranks, which have the same ones."""
+    """The mean of each metric over the ranks, which have the same metrics."""
     _, size = ranks()
     return {name: total(value) / size for name, value in metrics.items()} if size > 1 else dict(metrics)
 

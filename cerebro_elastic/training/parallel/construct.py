@@ -1,7 +1,7 @@
 """A model that takes a state.
 
-It is made without computing initial values, which nobody will see. The state's tensors become its own without
-a copy: so loading is no pass over the memory.
+It is made without computing unused initial values. The state's tensors become its own without a copy, so
+loading is no pass over the memory.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from cerebro_elastic.training.parallel.collectives import ranks
 
 
 def made(make: Make, *, loaded: bool, hollow: bool = False) -> Parts:
-    """What ``make`` makes; if ``loaded``, with parameters whose values are whatever lay in memory, or if they
-    shall be ``hollow``, that have no memory: they are on the meta device.
+    """The result of ``make``; if ``loaded``, with parameters of undefined values, or, if ``hollow``, without
+    memory: on the meta device.
 
     Only where that makes no difference once a state is loaded: all else is as ever. If anything else is
     random (the generator was drawn from), or a tensor is kept that no state has and that may come from a
@@ -61,8 +61,8 @@ def place(model: nn.Module, device: torch.device) -> None:
 def share_bases(
     model: nn.Module, values: Mapping[str, Any], stays: Container[str], prefix: str, device: torch.device
 ) -> None:
-    """On an accelerator, frozen parameters whose ``values`` lie in bases (``stays`` has their names behind
-    ``prefix``) get the copies that units share there. The state is loaded later: see ``hand_over``."""
+    """On an accelerator, give frozen parameters whose ``values`` lie in bases (``stays`` has their names
+    behind ``prefix``) the copies that units share there. The state is loaded later: see ``hand_over``."""
     if device.type == "cpu":
         return
     for name, own in model.named_parameters():
@@ -72,7 +72,7 @@ def share_bases(
 
 
 def unshare_bases(model: nn.Module) -> None:
-    """The frozen parameters go to the host: those in copies of bases are what is mapped there."""
+    """Move the frozen parameters to the host: those in copies of bases become the mapped tensors there."""
     for own in model.parameters():
         if not own.requires_grad and own.device.type != "cpu" and _is_dense(own):
             give_memory(own, on_host(own.detach()))
@@ -88,8 +88,8 @@ def _listed(groups: Any) -> Any:
 
 @contextmanager
 def optimizers_on(device: torch.device, *, loaded: bool) -> Iterator[None]:
-    """Within the block an optimizer gets parameters that have moved to ``device``: what it copies of them
-    (look-ahead, averages) is there, too. If a state will be ``loaded``, frozen ones wait for it, unless the
+    """Within the block an optimizer gets parameters that have moved to ``device``: its copies of them
+    (look-ahead, averages) are there, too. If a state will be ``loaded``, frozen ones wait for it, unless the
     optimizer's class is not torch's: those of torch copy nothing."""
     init: Any = Optimizer.__init__
 
@@ -209,8 +209,8 @@ def untrained(
     """The tensors of a whole model that get no gradient, as they are in the state ``values`` from which it
     continues, or else in the model itself, by their names behind ``prefix``.
 
-    Left out are those that are ``known``. None are returned if they are small, or if the model makes its
-    state in its own way. Rank 0 alone gets an answer: it saves whole tensors.
+    ``known`` ones are left out. None are returned if they are small, or if the model makes its state in its
+    own way. Rank 0 alone gets an answer: it saves whole tensors.
     """
     if type(model).state_dict is not nn.Module.state_dict or ranks()[0]:
         return {}

@@ -1,5 +1,5 @@
-"""What parallelisms have in common: a batch divided among ranks, a step on the parts, and a state that only
-rank 0 holds, brought to the others, or theirs brought to it."""
+"""Common code of parallelisms: dividing a batch among ranks, a step on the parts, and moving a state from
+rank 0 to the others or back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cerebro_elastic.training.parallel.base import LossOf, Parts, Portion, Stepw
 from cerebro_elastic.training.parallel.collectives import ranks
 
 Place: TypeAlias = Callable[[tuple[Any, ...], Tensor], Any]
-"""What becomes of the full tensor at a path of the state."""
+"""Makes a rank's value of the full tensor at a path of the state."""
 
 _SMALL = 16
 """Tensors of at most this many elements, such as step counts, are sent with the outline."""
@@ -32,8 +32,8 @@ def portion(rows: int) -> Portion:
 
 
 class DataParallel(Stepwise):
-    """A parallelism that averages gradients over the ranks, each of which trains its portion of a batch; all
-    take the same step."""
+    """A parallelism that averages gradients over the ranks: each trains its portion of a batch, and all take
+    the same step."""
 
     accumulates = True
 
@@ -156,7 +156,7 @@ def _received(sketch: Tensor, source: int) -> Tensor:
 
 
 def _empty(sketch: Tensor, device: torch.device) -> Tensor:
-    """To be received into: what travels is in the order of the indices, whatever it was in memory."""
+    """The receiving tensor: values are sent in the order of the indices, whatever their order in memory."""
     return torch.empty_like(sketch, device=device, memory_format=torch.contiguous_format)
 
 

@@ -36,7 +36,7 @@ def blocks(model: nn.Module, classes: Sequence[str] | None) -> dict[str, nn.Modu
 
     By default the repeated entries of each ``ModuleList`` or ``Sequential``, such as the layers of a
     transformer; otherwise the modules of the ``classes`` named. Raises ``TaskError`` for a class that the
-    model does not have, and for a module that cannot be sharded by itself.
+    model does not have, and for a module that cannot be sharded alone.
     """
     if classes is None:
         candidates, owners = repeated(model), _owners(model)
@@ -74,12 +74,12 @@ def _check(model: nn.Module, classes: Sequence[str], chosen: dict[str, nn.Module
         if not _callable(module):
             raise TaskError(
                 f"wrap: {name} is a {type(module).__name__}, which is never called, so it cannot be sharded "
-                "by itself: name the class of its entries"
+                "alone: name the class of its entries"
             )
         if shared := _shared(owners, module):
             raise TaskError(
                 f"wrap: {name} shares {', '.join(shared)} with a module outside of it, so it cannot be "
-                "sharded by itself: name a class that holds both, or leave it out"
+                "sharded alone: name a class that holds both, or leave it out"
             )
 
 
@@ -112,8 +112,8 @@ class Fsdp(DataParallel):
 
     ``wrap``: names of the classes that are sharded by themselves; by default the model's blocks
     (``wrapping.blocks``), with ``[]`` only the whole. ``precision`` is that of the computation, ``reduce``
-    that of adding up gradients, by default those of the parameters, which with the optimizer keep theirs.
-    ``offload`` keeps both in the memory of the CPU while they are not used (without effect on a CPU).
+    that of adding up gradients; by default both are the parameters'. Parameters and optimizer keep their own.
+    ``offload`` keeps them in the memory of the CPU while they are not used (without effect on a CPU).
     """
 
     def __init__(
@@ -160,8 +160,8 @@ class Fsdp(DataParallel):
         return Spread(share, share, share)
 
     def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
-        """The model sharded in place, and the optimizer pointed to the shards. Those that will be ``loaded``
-        have no memory before: they are put into the model as they come."""
+        """The model sharded in place, and the optimizer pointed to the shards. If a state will be ``loaded``
+        they have no memory before: its tensors are put into the model as they arrive."""
         parts = made(make, loaded=loaded, hollow=True)
         self._place = torch.device("cpu") if self._offload else device
         initial = to_names(parts.optimizer, parts.model)
@@ -173,7 +173,7 @@ class Fsdp(DataParallel):
     def _shard(self, model: nn.Module, wrapped: Sequence[nn.Module], device: torch.device) -> None:
         row = mesh(device)
         offload = CPUOffloadPolicy() if self._offload and device.type != "cpu" else OffloadPolicy()
-        # What blocks hand to each other stays in the precision of the computation.
+        # Values passed between blocks stay in the precision of the computation.
         inner = replace(self._policy, output_dtype=None)
         for module in reversed(wrapped):
             fully_shard(module, mesh=row, mp_policy=inner, offload_policy=offload)
@@ -182,7 +182,8 @@ class Fsdp(DataParallel):
     def load(
         self, parts: Parts, model: Mapping[str, Any] | None, optimizer: Mapping[str, Any] | None
     ) -> None:
-        """Every rank keeps its shard of each tensor that comes by, or what comes if that is its shard."""
+        """Every rank keeps its shard of each tensor that arrives, or the tensor itself if it is that
+        shard."""
         live, names = _state(parts.model), dict(parts.model.named_parameters())
         self._mapped = {}
 
@@ -231,7 +232,8 @@ class Fsdp(DataParallel):
         return {name: whole[name] if name in whole else moved[name] for name in model}, optimizer
 
     def _frozen(self, model: nn.Module) -> dict[str, Tensor | None]:
-        """The frozen parameters. What no rank has written to is not gathered: it is the state's own."""
+        """The frozen parameters. Tensors that no rank has written to are not gathered: they are the state's
+        own."""
         frozen = {name: value for name, value in _state(model).items() if _is_frozen(value)}
         as_loaded = collectives.least_of([self._is_as_loaded(*each) for each in frozen.items()])
         gather, first = _Gather(ranks()[0]), ranks()[0] == 0
@@ -282,8 +284,8 @@ def _point(optimizer: Optimizer, model: nn.Module, initial: NamedState, place: t
 
 
 def _fill(parts: Parts, state: Mapping[str, Any], live: Mapping[str, Any], place: torch.device) -> None:
-    """The tensors of ``state`` become those of a hollow model; tied ones stay one. FSDP2 takes over what
-    is assigned so."""
+    """The tensors of ``state`` become those of a hollow model; tied ones stay one. FSDP2 takes over tensors
+    that are assigned in this way."""
     filled: dict[int, Any] = {}
     for name in live.keys() & state.keys():
         if isinstance(own := live[name], Tensor):

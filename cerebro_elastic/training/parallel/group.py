@@ -56,11 +56,11 @@ _SIGNS = ("gloo", "connection closed", "connection reset", "connection refused",
 """Parts of the messages of collectives that failed because of a peer: gloo has no error class."""
 
 _ended: list[Any] = []
-"""Groups that are over. The last owner of a group waits for its threads, which may be waiting for the
-interpreter's lock: Python's own references do without it, DDP's reducer would hold it for ever."""
+"""Finished groups. The last owner of a group waits for its threads, which may be waiting for the
+interpreter's lock: Python's own references release it, DDP's reducer would hold it for ever."""
 _meshes: list[DeviceMesh] = []
 """The meshes of the present group. DTensor's caches keep some of them for good, and with them their groups,
-whose sockets other ranks would take for a peer that lives."""
+whose sockets other ranks would take for a living peer."""
 _unsettled = False
 """Whether something large has been imported since the last sweep."""
 
@@ -70,7 +70,7 @@ def _nothing() -> None:
 
 
 def listen(host: str, *, timeout: float = FORM_SECONDS) -> TCPStore:
-    """Rank 0's end of the meeting place, for ranks that know this machine as ``host``: on a free port
+    """Rank 0's end of the meeting place, for ranks that reach this machine as ``host``: on a free port
     (``store.port``) of ``store.host``."""
     with _clear(f"{host} cannot be listened at"):
         try:
@@ -132,7 +132,7 @@ def formed(
     CPU, and its maker's backend (nccl, xccl, ...) for those on ``device`` if that is an accelerator.
 
     Raises ``GroupBroken`` if a rank does not come within ``patience`` seconds, or fails inside the block.
-    ``waiting`` is called about once a second until all are there; what it raises ends the wait.
+    ``waiting`` is called about once a second until all are there; its exceptions end the wait.
     """
     sweep()
     with _clear(f"rank {rank} of {size}"), _same_way(store):
@@ -153,15 +153,15 @@ def formed(
 
 
 def warm() -> None:
-    """Import what the first unit of several ranks would import, which takes seconds, ahead of it."""
+    """Do the imports of the first unit of several ranks, which take seconds, ahead of it."""
     for module in ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor"):
         importlib.import_module(module)
     settle()
 
 
 def settle() -> None:
-    """Modules imported by now stay for good: ``sweep`` need not look through them, which would take tenths of
-    a second each time. In a unit this waits until it is swept, or the unit's objects would stay, too."""
+    """Modules imported by now stay for good: ``sweep`` need not search them, which would take tenths of a
+    second each time. In a unit this is postponed until ``sweep``, or the unit's objects would stay, too."""
     global _unsettled
     _unsettled = True
     if not dist.is_initialized():
@@ -169,7 +169,8 @@ def settle() -> None:
 
 
 def sweep() -> None:
-    """Free what units of several ranks leave in cycles: sharded tensors, and groups with threads and sockets.
+    """Free the objects that units of several ranks leave in cycles: sharded tensors, and groups with threads
+    and sockets.
 
     Milliseconds in a rank that is ``warm``.
     """
@@ -182,8 +183,8 @@ def sweep() -> None:
 
 
 def let_go(error: BaseException) -> None:
-    """Close the sockets of the group that broke with ``error``: peers would take them for a rank that lives,
-    and wait for it. What the frames of the error hold of the unit is gone then."""
+    """Close the sockets of the group that broke with ``error``: peers would take them for a living rank, and
+    wait for it. The frames of the error then no longer hold objects of the unit."""
     cause: BaseException | None = error
     while cause is not None:
         traceback.clear_frames(cause.__traceback__)
@@ -192,8 +193,8 @@ def let_go(error: BaseException) -> None:
 
 
 def together() -> None:
-    """All ranks are here; if one has left, this fails at once. To be asked before a further group is made,
-    which would wait for it as for one that is slow."""
+    """Check that all ranks are here; if one has left, this fails at once. It is called before a further group
+    is made, which would wait for the missing rank as for a slow one."""
     dist.all_reduce(torch.zeros(()))
 
 
@@ -239,7 +240,7 @@ def _backend_of(device: torch.device) -> str | None:
 
 
 def abort(device: torch.device) -> None:
-    """End what this process's ranks wait for in collectives, from another thread: backends of accelerators do
+    """End the waits of this process's ranks in collectives, from another thread: backends of accelerators do
     not notice that a peer has died."""
     if dist.is_initialized():
         abort_groups(device)
@@ -248,8 +249,8 @@ def abort(device: torch.device) -> None:
 @contextmanager
 def _same_way(store: TCPStore) -> Iterator[None]:
     """Groups use the interface by which the ranks have met. By default gloo would listen at the address of
-    the machine's own name, which ``/etc/hosts`` often leads to loopback, where no other machine comes. What
-    the user says about interfaces stands."""
+    the machine's own name, which ``/etc/hosts`` often maps to loopback, out of reach of other machines. The
+    user's settings of interfaces take precedence."""
     interface = interface_towards(store.host, store.port)
     ours = {} if interface is None else {name: interface for name in _INTERFACES if name not in os.environ}
     os.environ.update(ours)

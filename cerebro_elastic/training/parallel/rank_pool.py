@@ -37,9 +37,8 @@ class RankFailed(CerebroError):
 
 
 class Ranks:
-    """``size`` processes, started once; what they are to do are functions of importable modules. A call may
-    take ``seconds`` (``None``: as long as it likes); a process that needs longer is ended, with its stacks on
-    the standard error."""
+    """``size`` processes, started once, that run functions of importable modules. A call may take ``seconds``
+    (``None``: any time); a process that needs longer is ended, with its stacks on the standard error."""
 
     def __init__(self, size: int, seconds: float | None = None) -> None:
         self._seconds = seconds
@@ -63,15 +62,15 @@ class Ranks:
         return self._processes[rank].pid
 
     def alone(self, rank: int, function: Callable[..., Any], *args: Any) -> Any:
-        """What ``function(*args)`` returns in one process."""
+        """The result of ``function(*args)`` in one process."""
         self.ask(rank, function, *args)
         return self.answer(rank)
 
     def together(
         self, function: Callable[..., Any], *args: Any, members: Sequence[int], kind: str = CPU
     ) -> list[Any]:
-        """What it returns in each of the ``members``, as ranks of one group, in that order. Each has a device
-        of this ``kind`` for its tensors."""
+        """Its results in each of the ``members``, as ranks of one group, in that order. Each has a device of
+        this ``kind`` for its tensors."""
         self.start(function, *args, members=members, kind=kind)
         answers, failed = [], []
         for member in members:  # each is heard, also after a failure: the next question is another one
@@ -179,4 +178,4 @@ def _in_group(
 if __name__ == "__main__":
     from cerebro_elastic.training.parallel import rank_pool
 
-    rank_pool._serve(Connection(os.dup(0)))  # by the module's name, under which functions find ``_kept``
+    rank_pool._serve(Connection(os.dup(0)))  # by the module's name: functions find ``_kept`` there

@@ -316,7 +316,7 @@ def test_the_types_of_a_long_csv_are_those_of_all_its_rows(tmp_path: Path, out: 
 @pytest.mark.parametrize(
     ("fill", "message"),
     [
-        ({"z": 0}, "no column 'z' for `fill`.*choices: t, x"),
+        ({"z": 0}, "`fill` names 'z', which is no column: choices: t, x"),
         ({"x": "no"}, "'x' has float64 numbers, and `fill` gives 'no'"),
         ({"t": 3}, "'t' has values of type str, and `fill` gives 3"),
         ({"x": 1}, r"'t' .* no value in 1 of 3 rows \(1;"),

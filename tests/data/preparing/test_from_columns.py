@@ -213,7 +213,7 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
         {},
         r"column 'x' .* holds infinite values in 1 of 23 rows \(1; ",
     ),
-    "unknown label": (columns, {"labels": ("Y",)}, "no column 'Y'.*choices: x, y"),
+    "unknown label": (columns, {"labels": ("Y",)}, "`labels` names 'Y', which is no column: .*choices: x, y"),
     "object": (mixed, {}, r"column 'x' has a str in row 1 .*: a row of a ragged column is a sequence of num"),
     "text": (lambda: {"x": np.array(["a"])}, {}, r"'x' .* has text \('a', ...\): .*`encode: \[x\]`"),
     "sparse": (

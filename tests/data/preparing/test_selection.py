@@ -129,7 +129,7 @@ def test_integers_and_booleans_are_encoded_too(tmp_path: Path) -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "unknown feature": ({"features": ["lenght"]}, "no column 'lenght' for `features`: did you mean 'length'"),
+    "unknown feature": ({"features": ["lenght"]}, "'lenght', which is no column: did you mean 'length'"),
     "text feature": ({"label": "leaves"}, "column 'species' .* has text|'id' .* whole numbers above"),
     "identifier": ({"features": ["id"]}, "column 'id' .* whole numbers above 16777216.*identifier"),
     "floats": ({"encode": ["width"]}, "column 'width' .* has values of type float"),

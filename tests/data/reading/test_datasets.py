@@ -149,7 +149,7 @@ def test_classes_and_groups_of_rows_are_attributes_of_datasets_and_of_their_part
     [
         ("stream", "a stream for train, which has no rows by number: give it as `source`"),
         ("columns", "a dict for train, whose rows have no numbers: give a function of columns as `source`"),
-        ("empty", "a TensorDataset for train, which has no rows: see its `args`"),
+        ("empty", "a TensorDataset for train, which has no rows: check its `args`"),
         ("gpu", r"failed at .*users_\d+\.py:\d+: RuntimeError: no GPU here; correct it"),
         ("ends", r"failed at .*users_\d+\.py:\d+: SystemExit: 3; correct it"),
         ("number", "is a int: name a function or class that returns a Dataset"),

@@ -98,7 +98,7 @@ def y_as_text(table: pa.Table) -> pa.Table:
     ("change", "message"),
     [
         (lambda path: path.write_bytes(path.read_bytes()[:-9]), "cannot read the shard .*003.parquet"),
-        (lambda path: rewritten(path, without_y), "003.parquet has no column 'y', which others have"),
+        (lambda path: rewritten(path, without_y), "003.parquet has no column 'y', unlike others"),
         (lambda path: rewritten(path, y_as_text), "column 'y' is .*int64 in .*, and string in .*003.parquet"),
         (lambda path: [p.unlink() for p in path.parent.glob("00[1-5]*")], "1 shard for 2 train partitions"),
         (lambda path: (path.parent / "a.csv").write_text("x\n1\n"), "files of kind .csv, .parquet"),

@@ -171,7 +171,7 @@ def test_workers_serve_unit_after_unit_and_the_result_is_a_function_of_the_seed(
     ("module", "why"),
     [
         ("Weighted", "the sampler WeightedRandomSampler: only shuffle=True and shuffle=False"),
-        ("OwnBatches", "a batch_sampler of its own"),
+        ("OwnBatches", "its own batch_sampler"),
         ("Streams", "has no rows by number"),
         ("Several", "train_dataloader returned a dict: it must return one DataLoader"),
     ],

@@ -307,7 +307,7 @@ def test_runs_that_cannot_be_tracked(arguments: Any, message: str, finished_else
         ([{"class": "mlflow", "args": {"experiment": 5}}], "mlflow: experiment: input should be a valid str"),
         ([{"class": "wandb", "args": {"mode": "of"}}], "wandb: mode: input should be 'online' or 'offline'"),
         ([{"class": "wandb", "args": {"project": "a/b"}}], "wandb: project: "),
-        (["wandb", "mlflow", "wandb"], "wandb stands there twice"),
+        (["wandb", "mlflow", "wandb"], "wandb appears twice"),
     ],
 )
 def test_errors_in_a_recipe_are_reported_before_the_run(loggers: Any, message: str) -> None:
