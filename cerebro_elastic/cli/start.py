@@ -98,16 +98,16 @@ def run(
             "`cerebro init` lists others"
         )
     echo(f"reading {recipe}", err=as_json)
-    from cerebro_elastic.recipes import load_recipe
-    from cerebro_elastic.recipes.references import check_named
-    from cerebro_elastic.runs.folder import run_folder
-    from cerebro_elastic.runs.start.places import check_places
+    with ended_by_ctrl_c(_STOPPED, grace), SharedImports() as imports:  # they continue beside all below
+        from cerebro_elastic.recipes import load_recipe
+        from cerebro_elastic.recipes.references import check_named
+        from cerebro_elastic.runs.folder import run_folder
+        from cerebro_elastic.runs.start.places import check_places
 
-    checked = load_recipe(recipe, **overrides(nodes=nodes, epochs=epochs, checkpoints=checkpoints))
-    check_named(checked)  # before the imports, which take a while
-    if fresh or not run_folder(run_id or checked.name, home).spec.exists():
-        check_places(checked)
-    with ended_by_ctrl_c(_STOPPED, grace), SharedImports() as imports:  # they continue beside our own below
+        checked = load_recipe(recipe, **overrides(nodes=nodes, epochs=epochs, checkpoints=checkpoints))
+        check_named(checked)  # at once, without what takes a while
+        if fresh or not run_folder(run_id or checked.name, home).spec.exists():
+            check_places(checked)
         from cerebro_elastic.cli.output import conclude, show_outcome
         from cerebro_elastic.reporting.gap import search_end
         from cerebro_elastic.reporting.terminal import terminal

@@ -7,14 +7,13 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cerebro_elastic.system.clock import SystemClock
-from cerebro_elastic.system.departure import leave_within
 from cerebro_elastic.system.forkserver import SOCKET, stand_in
-from cerebro_elastic.system.forkserver.keeper import ANEW
 from cerebro_elastic.system.process import SAFE_PATH, die_with_parent
-from cerebro_elastic.worker.leaving import Leaving, Siblings, grace_of
-from cerebro_elastic.worker.rendezvous.heartbeats import Heartbeat
+
+if TYPE_CHECKING:
+    from cerebro_elastic.worker.leaving import Leaving, Siblings
 
 _ASKING = (signal.SIGTERM, signal.SIGINT)
 FORKED = "--forked"
@@ -39,6 +38,15 @@ def main() -> int:
         code = stand_in(server, [_program(), FORKED])
         if code is not None:
             return code
+    return _serve()
+
+
+def _serve() -> int:
+    """Serve as a rank. What it takes is imported here: a stand-in needs none of it."""
+    from cerebro_elastic.system.forkserver.keeper import ANEW
+    from cerebro_elastic.worker.leaving import Siblings
+    from cerebro_elastic.worker.rendezvous.heartbeats import Heartbeat
+
     folder, local_rank = Path(os.environ["CEREBRO_DUMPS"]), int(os.environ.get("LOCAL_RANK", "0"))
     siblings = Siblings(folder, local_rank)
     siblings.come()
@@ -69,6 +77,10 @@ def _leave_when_asked(siblings: Siblings) -> Leaving:
     """Have SIGTERM and Ctrl-C, which torchrun passes on, ask this rank to leave. This comes first, since
     imports take seconds. If a sibling has died the signals end this process at once: the agent restarts all
     ranks."""
+    from cerebro_elastic.system.clock import SystemClock
+    from cerebro_elastic.system.departure import leave_within
+    from cerebro_elastic.worker.leaving import Leaving, grace_of
+
     clock = SystemClock()
     leaving = Leaving(clock)
 

@@ -120,10 +120,10 @@ class Net(lightning.LightningModule):
         ("epochs: 1", "objective: {metric: val_accuracy}", "{metrics: {accuracy: accuracy}}` makes"),
         ("{source: rows.csv}", "{url: nowhere}", "there is no dataset at"),
         ("epochs: 1", "checkpoints: /proc/nowhere", "checkpoints cannot be written to /proc/nowhere"),
-        ("net:make", "hidden:make", "the imports began"),
+        ("net:make", "hidden:make", "the imports are waited for"),
     ],
 )
-def test_wrong_names_and_paths_are_reported_before_the_imports(
+def test_wrong_names_and_paths_are_reported_without_the_imports(
     tmp_path: Path, before: str, after: str, message: str
 ) -> None:
     (tmp_path / "net.py").write_text(_NET)
@@ -134,14 +134,15 @@ def test_wrong_names_and_paths_are_reported_before_the_imports(
     (tmp_path / "r.yaml").write_text(_RECIPE.replace(before, after))
     script = """
 import sys
-from cerebro_elastic.cli import main, start
+from cerebro_elastic.cli import main
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.runs.start.imports import SharedImports
 
-def begun():
-    raise RunError("the imports began")
+def load(*_):
+    raise RunError("the imports are waited for")
 
 sys.argv = ["cerebro", "run", "r.yaml"]
-start.SharedImports = begun
+SharedImports.load = load
 main()
 """
     ended = subprocess.run(

@@ -143,14 +143,19 @@ def why_not_forked(recipe: Recipe) -> str | None:
     )
 
 
+_NICENESS = 10
+"""Beside a rank that is busy on the same core a tenth of it (``sched(7)``: 110 parts to 1,024)."""
+
+
 def _make_way(recipe: Recipe) -> None:
-    """Take cores only that the run's ranks leave idle. A process's policy counts within its session only;
-    between sessions, and each rank has its own, the session's niceness counts. Other frameworks than torch
-    would take a GPU, and its memory, by themselves."""
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    """Take the cores that the run's ranks leave idle, and a small share of busy ones, or the check would end
+    behind the run. A process's niceness counts within its session only; between sessions, and each rank has
+    its own, the session's counts. Other frameworks than torch would take a GPU, and its memory, by
+    themselves."""
+    os.setpriority(os.PRIO_PROCESS, 0, _NICENESS)
     if recipe.task.ARRAYS == "numpy":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    for name, value in (("autogroup", "19"), ("oom_score_adj", "1000")):
+    for name, value in (("autogroup", str(_NICENESS)), ("oom_score_adj", "1000")):
         with suppress(OSError):
             Path("/proc/self", name).write_text(value)
 

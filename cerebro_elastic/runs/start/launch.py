@@ -158,16 +158,16 @@ class Launch:
             check_places(recipe)
         with ExitStack() as stack:
             imports = stack.enter_context(imports or SharedImports())
+            delete_former = stack.enter_context(folder.emptied()) if self.fresh else None
+            env = imports.load(recipe, folder, watcher.say)
+            journal = Journal(folder.history)
+            # While the imports go on, which all below wait for.
+            settings = self._store_settings(stack, watcher)
             accelerators = accelerators_of(recipe, imports.agents)
             if recipe.nodes.auto:
                 recipe = load_recipe(recipe, nodes=accelerators.nodes_of(recipe))
             for note in check_room(recipe, recipe.nodes.min, cores_here(), accelerators):
                 watcher.say(f"note: {note}")
-            delete_former = stack.enter_context(folder.emptied()) if self.fresh else None
-            env = imports.load(recipe, folder, watcher.say)
-            journal = Journal(folder.history)
-            # While the imports go on, which the preflight waits for.
-            settings = self._store_settings(stack, watcher)
             of_host = {**env, "CEREBRO_CACHE": str(folder.cache)}  # as the ranks here have it
             elsewhere = bool(accelerators.names)
             check = stack.enter_context(BackgroundCheck(folder, watcher.say, of_host, elsewhere=elsewhere))
