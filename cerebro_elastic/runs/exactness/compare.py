@@ -138,7 +138,7 @@ class ExactnessCheck:
         compared = Counter(kind_of(name) for moment in units.moments for name in moment.values)
         metrics = {name for moment in units.moments if moment.when == METRIC for name in moment.values}
         logged = sorted(name.partition(" ")[2] for name in metrics)
-        seen = Exactness(CheckOutcome.EQUAL, compared=compared, logged=logged)
+        seen = Exactness(CheckOutcome.EQUAL, compared=dict(compared), logged=logged)
         differing = differences(ordinary.in_order, units.in_order)
         if not differing:
             return seen
