@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -183,36 +183,29 @@ def differ_together(checks: Sequence[ExactnessCheck]) -> Mapping[int, str]:
 
 def representative_configs(points: Sequence[HParams], most: int) -> list[HParams]:
     """At most ``most`` of the ``points``: the first one, and those that add values that may make another
-    model. These are names, flags and structures, then whole numbers, but no fractions. Of those that add as
-    much the one with the most other values is taken, and a second one in any case: two configs show whether
-    one disturbs the other."""
+    model. These are names, flags, structures and whole numbers, but no fractions. Of those that add as much
+    the one with the most other values is taken, and a second one in any case: two configs show whether one
+    disturbs the other."""
     chosen = list(points[:1])
     rest = [point for point in points if point != points[0]]
     while rest and len(chosen) < most:
-        known = {pair for point in chosen for pair in _pairs(point)}
-        worths = [_worth(point, known, points[0]) for point in rest]
-        best = worths.index(max(worths))
-        if len(chosen) > 1 and not any(worths[best][:2]):
+        known = {value for point in chosen for value in _values_of_models(point)}
+        worths = [(len(_values_of_models(point) - known), _others(point, points[0])) for point in rest]
+        best = max(worths)
+        if len(chosen) > 1 and not best[0]:
             break
-        chosen.append(rest.pop(best))
+        chosen.append(rest.pop(worths.index(best)))
     return chosen
 
 
-def _worth(point: HParams, known: Collection[tuple[str, str]], first: HParams) -> tuple[int, int, int]:
-    """How many new names, flags and structures a config adds, new whole numbers, and values that the
-    ``first`` one lacks."""
-    new = [is_category for pair, is_category in _pairs(point).items() if pair not in known]
-    others = sum(point[name] != first.get(name) for name in point)
-    return sum(new), len(new) - sum(new), others
+def _values_of_models(point: HParams) -> set[tuple[str, str]]:
+    """Names with values that may make another model."""
+    return {(name, repr(value)) for name, value in point.items() if not isinstance(value, float)}
 
 
-def _pairs(point: HParams) -> dict[tuple[str, str], bool]:
-    """Names with values that may make another model, and whether they surely are categories."""
-    return {
-        (name, repr(value)): not isinstance(value, int) or isinstance(value, bool)
-        for name, value in point.items()
-        if not isinstance(value, float)
-    }
+def _others(point: HParams, first: HParams) -> int:
+    """How many values differ from those of the ``first`` config."""
+    return sum(point[name] != first.get(name) for name in point)
 
 
 def small_jobs(
