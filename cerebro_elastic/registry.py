@@ -72,7 +72,6 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "cerebro.trackers": {},
     "cerebro.launchers": {},
     "cerebro.servers": {},
-    "cerebro.sources": {},
     "cerebro.samplers": {
         "random": "cerebro_elastic.search.sampling:RandomSampler",
         "tpe": "cerebro_elastic.search.optunas:Tpe",

@@ -327,7 +327,6 @@ EXTRAS: Mapping[str, str] = {
     "kubernetes": "`torchx run cerebro.mop` on Kubernetes",
     "lightning": "LightningModules, `CerebroTrainer`",
     "mcp": "[a run for agents](agents.md)",
-    "metrics": "Prometheus metrics of nodes",
     "mlflow": "the tracker [MLflow](trackers.md)",
     "pandas": "results as a DataFrame",
     "parquet": "CSV, JSON lines, Parquet and Arrow",

@@ -26,7 +26,7 @@ from cerebro_elastic.reporting.tables import (
     spread_text,
 )
 from cerebro_elastic.reporting.terminal import terminal
-from cerebro_elastic.runs.exactness.outcome import Verdict
+from cerebro_elastic.runs.exactness.outcome import CheckOutcome, Verdict
 from cerebro_elastic.runs.folder import how_to_retry
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.system.files import here
@@ -175,9 +175,9 @@ def show_outcome(result: RunResult) -> None:
     console.print(
         f"next: cerebro verify {name}, cerebro replay {name}, cerebro export {name} FOLDER", soft_wrap=True
     )
+    silent = {CheckOutcome.EQUAL, CheckOutcome.FAILED} if failures else {CheckOutcome.EQUAL}
     for checked in result.exactness.checked:
-        outcome = checked.exactness.outcome
-        if not outcome.good and not (failures and outcome.bad):
+        if checked.exactness.outcome not in silent:
             console.print(f"note: {checked.text}", style="yellow", soft_wrap=True)
 
 

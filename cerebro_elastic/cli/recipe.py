@@ -64,7 +64,7 @@ def check(
     """
     from cerebro_elastic.cli.shapes import CheckJson
     from cerebro_elastic.recipes import load_recipe
-    from cerebro_elastic.runs.exactness.outcome import latest, why_unlogged, why_untrainable
+    from cerebro_elastic.runs.exactness.outcome import CheckOutcome, latest, why_unlogged, why_untrainable
     from cerebro_elastic.runs.start import background_check
 
     loaded = load_recipe(recipe)
@@ -80,7 +80,7 @@ def check(
         echo_json(CheckJson(configs=len(points), checked=checks, wrong=problem))
     else:
         _show(loaded, len(points), checks, problem)
-    if problem is not None or not all(check.exactness.outcome.good for check in checks):
+    if problem is not None or any(check.exactness.outcome is not CheckOutcome.EQUAL for check in checks):
         raise typer.Exit(1)
 
 
@@ -91,7 +91,7 @@ def _show(recipe: Recipe, configs: int, checks: list[CheckedConfig], problem: st
 
     console = terminal()
     for check in checks:
-        if not check.exactness.outcome.good and check.exactness.story != problem:
+        if check.exactness.story and check.exactness.story != problem:
             console.print(f"{check.text}\n", soft_wrap=True)
     if problem is not None:
         console.print(f"error: {problem}\n", soft_wrap=True, style="red")

@@ -18,7 +18,6 @@ from cerebro_elastic.cli.options import (
     on_run,
 )
 from cerebro_elastic.config import DECIDING_SECONDS
-from cerebro_elastic.errors import RunError
 
 if TYPE_CHECKING:
     from cerebro_elastic.runs.run import Run
@@ -194,35 +193,15 @@ def report(
         str | None,
         typer.Option(help="A file or URL.", show_default="report.html in the run's folder, else RUN.html"),
     ] = None,
-    to: Annotated[
-        str | None, typer.Option(metavar="TRACKER", help="Send the record to it: mlflow or wandb.")
-    ] = None,
-    model: Annotated[
-        list[Path] | None,
-        typer.Option(help="With --to mlflow: a folder that `cerebro export` wrote; may be given again."),
-    ] = None,
 ) -> None:
-    """Write a run's report, or send its record to a tracker.
+    """Write a run's report.
 
     The report is one page for a browser, which needs no network: results, curves, nodes, faults, bytes. A run
     writes it at its end; this command also writes that of a live run.
 
-    With --to, a tracker gets the record after the run: MLflow gets what it lacks, such as what a run could
-    not send while the server was away; W&B gets all.
-
     Example: cerebro report digits --output digits.html
     """
-    if to is None:
-        if model:
-            raise RunError("--model would do nothing without --to mlflow: add it, or leave --model out")
-        echo(run.report(output))
-        return
-    if output is not None:
-        raise RunError("--output would do nothing with --to: leave one of them out")
-    from cerebro_elastic.runs.logging.loggers import track
-
-    track(run.folder.path, to, models=model or (), say=echo)
-    echo(f"{to} has all of run {run.id}")
+    echo(run.report(output))
 
 
 @on_run

@@ -11,7 +11,7 @@ nothing else either.
 - ``logging``: a logger (``cerebro.loggers``) or a tracker (``cerebro.trackers``)
 - ``running``: for launchers of hosts on a cluster (``cerebro.launchers``), front ends that start and show
   runs, and servers of a run to other programs (``cerebro.servers``)
-- ``data``, ``errors``: columns and sources (``cerebro.sources``), errors
+- ``data``, ``errors``: columns and loaders, errors
 
 Each name is imported from its module: importing torch takes seconds, and only some of them need it. ``import
 X as X`` marks the exports of a module.

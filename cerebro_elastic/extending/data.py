@@ -3,7 +3,6 @@
 from cerebro_elastic.data.column_checks import check_given as check_given
 from cerebro_elastic.data.kinds.values import as_column as as_column
 from cerebro_elastic.data.manifest import Split as Split
-from cerebro_elastic.data.preparing.growing import GrowingColumn as GrowingColumn
 from cerebro_elastic.data.ragged import Arrays as Arrays
 from cerebro_elastic.data.ragged import Columns as Columns
 from cerebro_elastic.data.reading.batches import in_worker_processes as in_worker_processes

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from cerebro_elastic.core.history.view import RunView
@@ -62,8 +62,6 @@ class Logged:
     """When the visit began, in seconds of wall-clock time."""
     end: float
     """When it ended, in seconds of wall-clock time."""
-    visit: int = 1
-    """The visit's number among those of the config, from 1. A visit without rows is counted, not logged."""
     parent: str = ""
     """The config from which it was cloned; "" for one that began at the beginning."""
 
@@ -91,22 +89,6 @@ class ConfigEnd:
     """As in ``Logged``."""
     checkpoint: str = ""
     """The URL of its last state; empty without one."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunEnd:
-    """The run has ended, unless it is extended."""
-
-    best: str
-    """The id of the best config; empty if no config has a value of the objective."""
-    metric: str
-    value: float | None
-    time: float
-    """When the last visit ended, in seconds of wall-clock time."""
-    files: Sequence[str]
-    """Paths of the run's report and results on this machine."""
-    models: Mapping[str, str] = field(default_factory=dict)
-    """By config: the folder of an exported model on this machine."""
 
 
 def config_ends(view: RunView) -> Iterator[ConfigEnd]:
@@ -157,13 +139,11 @@ class Logger(Protocol):
 class Tracker(Logger, Protocol):
     """A logger that knows runs and configs (entry-point group ``cerebro.trackers``). It is made with the id
     of the run, an ``identity`` that sets the run apart from another one of this id, a ``folder`` for files,
-    and the ``args`` of the recipe.
-
-    One that takes the files of a run that has ended has ``end_run`` (of a ``RunEnd``) as well, and
-    ``written``, which returns how far it has come: by config the number of its visits, by ``CONFIG/end`` the
-    revision of its end."""
+    and the ``args`` of the recipe."""
 
     Arguments: ClassVar[Any]
     """The schema of its ``args``: a ``Section``."""
     environment: ClassVar[Mapping[str, str]]
     """What its process has in its environment, unless that has other values."""
+    buffers: ClassVar[bool]
+    """Whether a kill may lose rows of a config until the config ends, or the tracker is closed."""

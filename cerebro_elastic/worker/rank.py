@@ -35,7 +35,6 @@ from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.assignment_watcher import AssignmentWatcher
 from cerebro_elastic.worker.group_rendezvous import RankIdentity, needs_group
 from cerebro_elastic.worker.leaving import Leaving
-from cerebro_elastic.worker.metrics import exposed
 from cerebro_elastic.worker.rank_attempt import perform
 from cerebro_elastic.worker.rank_context import RankContext
 from cerebro_elastic.worker.rendezvous.compatibility import check_compatible
@@ -126,12 +125,7 @@ def _serve(
                 next_waits=assignments.waits,
             )
             heartbeat.ready(runner.recipe.limits.hang_seconds, watchdog.activity)
-            labels = {"run": spec.plan.run, "node": identity.node}
-            with (
-                watchdog.catching_crashes(),
-                exposed(env, labels, runner.cache, context.metrics, log, runner.device),
-                context,
-            ):
+            with watchdog.catching_crashes(), context:
                 return _do_units(context, assignments, env)
 
 

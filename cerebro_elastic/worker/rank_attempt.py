@@ -31,7 +31,6 @@ from cerebro_elastic.worker.group_rendezvous import (
     rank_assignment_of,
     stale,
 )
-from cerebro_elastic.worker.metrics import Outcome
 from cerebro_elastic.worker.profiler import profile_attempt
 from cerebro_elastic.worker.rank_context import RankContext
 from cerebro_elastic.worker.unit_training import SavedUnit, TrainedUnit, train_attempt
@@ -98,7 +97,6 @@ class RankAttempt:
 
     def run(self) -> None:
         rank, size = self._rank_assignment.rank, self._rank_assignment.size
-        self._context.metrics.began(self.attempt)
         self._log.info("began", **({} if size == 1 else {"rank": rank, "of": size}))
         try:
             self._take_part()
@@ -143,7 +141,6 @@ class RankAttempt:
 
     def _record(self, profile: ProfileResult) -> None:
         self._context.ledger.record_profile(self.attempt, profile)
-        self._context.metrics.ended(self.attempt, Outcome.PROFILED)
         self._log.info(
             "profiled",
             strategy=str(profile.strategy),
@@ -179,7 +176,6 @@ class RankAttempt:
         saving = self._context.ledger.mark_trained(self.attempt, self._context.clock.wall())
         if saving is None:
             return None
-        self._context.metrics.trained(self.attempt)
         self._log.info("trained", bytes=trained.staged_bytes)
         return RankAttempt(self._context, saving, self._config, self._rank_assignment, self._log)
 
@@ -220,13 +216,9 @@ class RankAttempt:
         if not visit.whole:
             self._announce_leaving()
         if self._context.ledger.commit(self.attempt, self._config, visit, self._context.spec.plan):
-            self._context.metrics.ended(
-                self.attempt, Outcome.COMMITTED if visit.whole else Outcome.LEFT, visit
-            )
             self._log.info("committed" if visit.whole else "committed in part", **fields)
             self._context.cleaner.begin(partial(self._context.collector.committed, visit))
         else:
-            self._context.metrics.ended(self.attempt, Outcome.REFUSED)
             self._log.warning("refused: the assignment was withdrawn")
             self._context.cleaner.begin(partial(self._context.collector.refused, visit))
 
@@ -235,7 +227,6 @@ class RankAttempt:
         that reason. The lead gives up if none of them does in time."""
         from cerebro_elastic.training.parallel import group
 
-        self._context.metrics.ended(self.attempt, Outcome.BROKEN)
         self._log.warning("broken", why=str(error))
         # A sibling of the rank that was lost may wait for this one, and its agent for that sibling.
         with self._context.watchdog.watching(self._limits.hang_seconds, self.attempt.token):
@@ -257,14 +248,12 @@ class RankAttempt:
         the unit uses, too."""
         context = self._context
         if context.leaving.asked:
-            context.metrics.ended(self.attempt, Outcome.GIVEN_UP)
             self._log.warning("given up", why=f"{type(error).__name__}: {message_of(error)}")
             self._announce_leaving()
             context.ledger.give_up(self.attempt)
         else:
             failure = failure_of(self.attempt, context.identity.node, error, Path(here(context.spec.root)))
             self._out_of_memory = failure.kind is FailureKind.OUT_OF_MEMORY
-            context.metrics.ended(self.attempt, Outcome.FAILED)
             self._log.exception("failed", kind=failure.kind.value)
             context.ledger.fail(self.attempt, self._config, failure)
 

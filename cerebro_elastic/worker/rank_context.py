@@ -20,7 +20,6 @@ from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.checkpoint_collector import CheckpointCollector
 from cerebro_elastic.worker.group_rendezvous import GroupRendezvous, RankIdentity
 from cerebro_elastic.worker.leaving import Leaving
-from cerebro_elastic.worker.metrics import NodeMetrics
 from cerebro_elastic.worker.offline.repair import CheckpointRepair
 from cerebro_elastic.worker.saving import QUICK_SECONDS, BackgroundCleaner, BackgroundWriter
 from cerebro_elastic.worker.state_fetcher import StateFetcher
@@ -64,7 +63,6 @@ class RankContext:
         self.collector = CheckpointCollector(record, spec.storage, spec.plan, runner.recipe, self.log)
         self.cleaner = BackgroundCleaner(self.alarm)
         """Has it do so behind the next unit."""
-        self.metrics = NodeMetrics(self.clock)
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster: Ray gives the machines, and each runs ``cerebro host``; and Ray Data as a source.
+"""Runs on a Ray cluster: Ray gives the machines, and each runs ``cerebro host``.
 
 ``run`` is imported on use, as a host's actor imports this package and needs little of it.
 """

@@ -1,8 +1,7 @@
 """MLflow: a parent run for the run, and a child for each config.
 
 Tags identify them. A leader that takes over, and a run that is extended, find them by their tags and continue
-with them. A tag that is written after a visit's rows says how far MLflow has come. What was not sent whole is
-sent again, and MLflow drops rows that it has.
+with them. A visit that was not sent whole is sent again, and MLflow drops rows that it has.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 from cerebro_elastic.extending.errors import TrackerAway
-from cerebro_elastic.extending.logging import ConfigEnd, EndStatus, HParams, Logged, RunEnd, at_home
+from cerebro_elastic.extending.logging import ConfigEnd, EndStatus, HParams, Logged, at_home
 from cerebro_trackers.arguments import MlflowArguments
 from cerebro_trackers.tags import TRACKED_AS, config_tags, end_tags
 
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
 
 _RUN, _IDENTITY, _CONFIG = "cerebro.run", "cerebro.identity", "cerebro.config"
-_BEST, _OBJECTIVE = "cerebro.best", "cerebro.objective"
-_VISITS, _END = "cerebro.visits", "cerebro.end"
 _STATUS_OF: Mapping[EndStatus, str] = {
     "finished": "FINISHED",
     "failed": "FAILED",
@@ -48,10 +45,8 @@ class _Tracked:
 
     run_id: str
     running: bool = True
-    visits: int = 0
-    """How many of the config's visits it has."""
-    end: int | None = None
-    """The revision of the config's end that it has; ``None`` without one."""
+    described: bool = False
+    """Whether this process has sent the config's hyper-parameters."""
 
 
 class MlflowTracker:
@@ -74,6 +69,7 @@ class MlflowTracker:
         "GIT_PYTHON_REFRESH": "quiet",
     }
     """MLflow's client is to give up soon, because the record keeps what was not sent."""
+    buffers: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -91,56 +87,31 @@ class MlflowTracker:
         self._parent: _Tracked | None = None
         self._children: dict[str, _Tracked] = {}
 
-    def written(self) -> dict[str, int]:
-        """How far MLflow has come, by config, and of the ends of configs by ``CONFIG/end``."""
-        self._opened = None
-        self._client()
-        ends = {f"{name}/end": child.end for name, child in self._children.items() if child.end is not None}
-        return {name: child.visits for name, child in self._children.items()} | ends
-
     def write(self, logged: Logged) -> None:
         """Write a visit's rows."""
-        from mlflow.entities import RunTag
-
         client = self._client()[0]
         child = self._child(logged.config, logged.hparams, logged.parent, logged.start)
         self._resume(self._parent_run(logged.start))
         self._resume(child)
         metrics = list(_metrics(logged))
-        while len(metrics) > _METRICS_AT_ONCE:
-            client.log_batch(child.run_id, metrics=metrics[:_METRICS_AT_ONCE])
-            del metrics[:_METRICS_AT_ONCE]
-        # MLflow writes tags behind metrics.
-        client.log_batch(child.run_id, metrics=metrics, tags=[RunTag(_VISITS, str(logged.visit))])
-        child.visits = logged.visit
+        for first in range(0, len(metrics), _METRICS_AT_ONCE):
+            client.log_batch(child.run_id, metrics=metrics[first : first + _METRICS_AT_ONCE])
 
     def end(self, end: ConfigEnd) -> None:
-        """Note that a config has ended."""
-        client, at = self._client()[0], time.time() if end.time is None else end.time
+        """Note that a config has ended; and the run, until a config goes on, if it was the last one."""
+        at = time.time() if end.time is None else end.time
         child = self._child(end.config, end.hparams, end.parent, at)
-        client.set_terminated(child.run_id, _STATUS_OF[end.status], _milliseconds(at))
-        child.running = False
-        self._tag(child.run_id, {**end_tags(end), _END: str(end.revision)})
-        child.end = end.revision
-
-    def end_run(self, end: RunEnd) -> None:
-        """Note that the run has ended; store its report and its exported models."""
-        from mlflow.entities import Metric
-
-        client, parent = self._client()[0], self._parent_run(end.time)
-        for file in end.files:
-            client.log_artifact(parent.run_id, file)
-        for config, folder in end.models.items():
-            client.log_artifacts(self._children[config].run_id, folder, "model")
-        if end.value is not None:
-            name, at = allowed_name(f"best {end.metric}"), _milliseconds(end.time)
-            client.log_batch(parent.run_id, metrics=[Metric(name, end.value, at, 0)])
-            self._tag(parent.run_id, {_BEST: end.best, _OBJECTIVE: end.metric})
-        client.set_terminated(parent.run_id, "FINISHED", _milliseconds(end.time))
-        parent.running = False
+        self._terminate(child, _STATUS_OF[end.status], at)
+        self._tag(child.run_id, end_tags(end))
+        if not any(child.running for child in self._children.values()):
+            self._terminate(self._parent_run(at), "FINISHED", at)
 
     def close(self) -> None:
         """Nothing is open between two calls."""
+
+    def _terminate(self, tracked: _Tracked, status: str, at: float) -> None:
+        self._client()[0].set_terminated(tracked.run_id, status, _milliseconds(at))
+        tracked.running = False
 
     def _client(self) -> tuple[MlflowClient, str]:
         """MLflow's client, and the id of the experiment, whose runs of this run are known then."""
@@ -172,14 +143,8 @@ class MlflowTracker:
         self._parent, self._children = None, {}
         found = self._own(client, experiment)
         for run in sorted(found, key=lambda run: (run.info.start_time, run.info.run_id)):
-            tags = run.data.tags
-            tracked = _Tracked(
-                run.info.run_id,
-                run.info.status == "RUNNING",
-                int(tags.get(_VISITS, 0)),
-                int(tags[_END]) if _END in tags else None,
-            )
-            if (config := tags.get(_CONFIG)) is None:
+            tracked = _Tracked(run.info.run_id, run.info.status == "RUNNING")
+            if (config := run.data.tags.get(_CONFIG)) is None:
                 self._parent = self._parent or tracked
             else:
                 self._children.setdefault(config, tracked)
@@ -214,8 +179,9 @@ class MlflowTracker:
             run = client.create_run(experiment, _milliseconds(start), tags, config)
             self._children[config] = _Tracked(run.info.run_id)
         child = self._children[config]
-        if child.visits == 0:  # a kill may have left it without them
+        if not child.described:  # a kill may have left it without them
             self._log_hparams(child.run_id, hparams)
+            child.described = True
         return child
 
     def _log_hparams(self, run_id: str, hparams: HParams) -> None:

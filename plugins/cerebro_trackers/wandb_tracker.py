@@ -33,6 +33,7 @@ class WandbTracker:
 
     Arguments: ClassVar[type[WandbArguments]] = WandbArguments
     environment: ClassVar[Mapping[str, str]] = {"WANDB_ERROR_REPORTING": "false", "DO_NOT_TRACK": "true"}
+    buffers: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -392,7 +392,10 @@ def test_visits_that_were_exchanged_are_found_by_their_checkpoints_and_by_replay
     assert all({"digest", "samples", "metric train_loss"} <= each for each in fields), fields
 
 
-def test_the_command_names_visit_field_and_both_values_and_fails(folder: RunFolder) -> None:
+def test_the_command_names_visit_field_and_both_values_and_fails(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "0")  # or the command replaces this process by one that has it
     true = bodies(folder)
     number = next(n for n, body in enumerate(true) if "val_loss" in str(body.get("visit", "")))
     visit = true[number]["visit"]

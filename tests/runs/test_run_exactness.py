@@ -66,6 +66,7 @@ def checked(run: RunResult, *configs: CheckedConfig) -> RunResult:
         ((EQUAL,), Verdict.CHECKED, CHECKED),
         ((EQUAL, FAILED), Verdict.CHECKED, CHECKED),
         ((EQUAL, DIFFERS), Verdict.DIFFERS, "differs in lr=0.01: weight 0 differs."),
+        ((UNKNOWN, DIFFERS), Verdict.DIFFERS, "differs in lr=0.01: weight 0 differs."),
         ((CHANCE,), Verdict.DIFFERS, "differs in lr=0.1: a clock"),
     ],
 )
@@ -136,6 +137,7 @@ def test_a_replay_that_differs_says_which_code_made_the_run(
     run: RunResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(moved.VARIABLE, "[]")
+    monkeypatch.setenv("PYTHONHASHSEED", "0")  # or the command replaces this process by one that has it
     shutil.copytree(run.folder.path, tmp_path / run.run)
     folder, plan = RunFolder(tmp_path / run.run), replace(run.spec.plan, seed=4)
     write_spec(folder, replace(run.spec, plan=plan, code={**run.spec.code, PACKAGE: "0" * 64}))

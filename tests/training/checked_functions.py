@@ -20,7 +20,7 @@ from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.runs.exactness.check_configs import differ_together
 from cerebro_elastic.runs.exactness.compare import ExactnessCheck
-from cerebro_elastic.runs.exactness.outcome import CheckOutcome, Exactness
+from cerebro_elastic.runs.exactness.outcome import Exactness
 from cerebro_elastic.training.functions import FunctionTask
 from cerebro_elastic.training.task import UnitJob
 
@@ -154,7 +154,7 @@ def jobs(lr: float, **loader: Any) -> list[UnitJob]:
 
 def checked(
     section: TorchSection, folder: Path, rates: Sequence[float], loader: Mapping[str, Any] = NO_KEYS
-) -> tuple[list[Exactness], Mapping[int, tuple[CheckOutcome, str]]]:
+) -> tuple[list[Exactness], Mapping[int, str]]:
     """In a process of its own: the check of a config for each learning rate, and which differ together."""
     task = FunctionTask(section, HERE)
     checks = [ExactnessCheck(task, jobs(lr, **loader), HERE, str(folder), 240.0) for lr in rates]

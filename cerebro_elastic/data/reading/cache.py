@@ -37,8 +37,7 @@ class PartitionCache:
     """The cache under the folder ``root``, shared by all processes of the host.
 
     All partitions under it take at most ``limit_bytes``, unless more are in use at the same time; ``None``:
-    all of the disk. ``make`` makes column files of a partition of shards. ``hits`` counts the fetches of this
-    process that found their partition in the cache, ``misses`` the others.
+    all of the disk. ``make`` makes column files of a partition of shards.
     """
 
     def __init__(self, root: Path, limit_bytes: int | None = None, make: Make | None = None) -> None:
@@ -47,7 +46,6 @@ class PartitionCache:
         self._make = make
         self._compared = set[Path]()
         """The folders of partitions of shards that were compared with the run's record."""
-        self.hits = self.misses = 0
 
     def fetch(
         self,
@@ -73,7 +71,6 @@ class PartitionCache:
             try:
                 partition = self._found(manifest, split, index, name)
                 if partition is None:
-                    self.misses += 1
                     with locked(folder, beat):
                         if of_shards:
                             self._make_columns(manifest, split, index, beat, room)
@@ -97,11 +94,9 @@ class PartitionCache:
             entries = self._entries(manifest, split, index)
             if not entries or not all(entry.is_its_own for entry in entries):
                 return None
-            partition = self._opened(manifest, split, index, name)
+            return self._opened(manifest, split, index, name)
         except (OSError, ValueError, DamagedData):  # gone, cut short or changed since it was checked
             return None
-        self.hits += 1
-        return partition
 
     def _room(self, entries: list[CachedColumn], url: str, room: Room) -> AbstractContextManager[None]:
         """Room for those of the partition's files that take space, within the block."""

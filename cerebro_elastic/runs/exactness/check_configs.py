@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -27,12 +27,11 @@ from cerebro_elastic.data.shards.first_rows import first_rows
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import OPTIMIZER_IMPORT
-from cerebro_elastic.runs.exactness.compare import ExactnessCheck, Trainer, Training, without_workers
+from cerebro_elastic.runs.exactness.compare import ExactnessCheck, Training, without_workers
 from cerebro_elastic.runs.exactness.differences import (
     differences,
-    explain_scratch,
     explain_together,
-    names_of,
+    seen,
     steady,
     trains_nothing,
 )
@@ -44,83 +43,73 @@ from cerebro_elastic.system.process import thread_names
 from cerebro_elastic.system.subprocess_call import ChildDied, call_in_fork
 from cerebro_elastic.system.words import hparams_text
 from cerebro_elastic.training.hparams import task_hparams
-from cerebro_elastic.training.task import Task, UnitJob, nothing
+from cerebro_elastic.training.task import Task, UnitJob
 from cerebro_elastic.training.unit_runner import loader_settings, loss_weights, make_task, use_threads
 
 Columns: TypeAlias = dict[str, Rows]
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """How much is checked, and where."""
+class _Extent:
+    """How much is checked."""
 
     batches: int
     """Batches of each partition."""
     most: int
     """The most configs that are checked."""
     seconds: float
-    folder: str
-    """The folder of states meanwhile."""
-    beside: bool = False
-    """Whether a run goes on beside it: the check then takes the time that the run leaves, no GPU, and is the
-    first to be killed when memory runs out."""
+    """The most time for each."""
+    workers: int
+    """The most processes that make batches."""
+
+
+_BESIDE, _ALONE = _Extent(2, 3, 300.0, 1), _Extent(3, 6, 600.0, 2)
+_ROOM_BYTES = 1 << 30
+"""What a check keeps of made batches at most, unless the recipe says otherwise."""
 
 
 def check_configs(
     recipe: Recipe,
     points: Sequence[HParams],
     data: str,
-    extent: Extent,
-    say: Callable[[str], None] = nothing,
+    folder: str,
+    say: Callable[[str], None],
+    *,
+    beside: bool,
 ) -> Iterator[CheckedConfig]:
     """Check one of the ``points`` of each shape, and at least two, with rows of the dataset at ``data``, and
-    ``say`` what is done next.
+    ``say`` what is done next. States are in ``folder`` meanwhile. ``beside`` a run the check takes the time
+    that the run leaves, no GPU, and is the first to be killed when memory runs out.
 
     Each is checked for itself; then those that are exact train in turns in one process, and one that differs
     in that comes once more."""
-    if extent.beside:
+    if beside:
         _make_way(recipe)
+    extent = _BESIDE if beside else _ALONE
     task = make_task(recipe)
     prepare_for_children(recipe, task)
-    device = CPU if extent.beside else device_of_checks(recipe)
-    refusal = why_not_forked(recipe)
-    exact = []
+    device = CPU if beside else device_of_checks(recipe)
     chosen = representative_configs(points, extent.most)
+    if refusal := why_not_forked(recipe):
+        yield from (CheckedConfig(point, Exactness(CheckOutcome.UNKNOWN, refusal)) for point in chosen)
+        return
+    given = recipe.node.batch_cache_bytes
+    room_bytes = _ROOM_BYTES if given is None else given
+    exact = []
     for number, point in enumerate(chosen, 1):
-        if refusal is not None:
-            yield CheckedConfig(point, Exactness(CheckOutcome.UNKNOWN, refusal))
-            continue
-        workers = 1 if extent.beside else 2
-        jobs = small_jobs(task, recipe, data, point, extent.batches, device, workers=workers)
-        check = ExactnessCheck(
-            task,
-            jobs,
-            recipe.root,
-            extent.folder,
-            extent.seconds,
-            room_bytes=_ROOM_BYTES
-            if recipe.node.batch_cache_bytes is None
-            else recipe.node.batch_cache_bytes,
-            say=partial(_say_of, say, f"config {number} of {len(chosen)} ({hparams_text(point)})"),
-        )
+        say(f"config {number} of {len(chosen)} ({hparams_text(point)})")
+        jobs = small_jobs(task, recipe, data, point, extent.batches, device, workers=extent.workers)
+        check = ExactnessCheck(task, jobs, recipe.root, folder, extent.seconds, room_bytes=room_bytes)
         checked = CheckedConfig(point, check.result())
-        if checked.exactness.outcome.good:
+        if checked.exactness.outcome is CheckOutcome.EQUAL:
             exact.append((checked, check))
         yield checked
     if len(exact) > 1:
         say(f"units of {len(exact)} configs in turns in one process")
-        for at, (outcome, story) in differ_together([check for _, check in exact]).items():
+        for at, story in differ_together([check for _, check in exact]).items():
             checked = exact[at][0]
-            found = replace(checked.exactness, outcome=outcome, story=story, reference=ALONE)
+            found = replace(checked.exactness, outcome=CheckOutcome.DIFFERS, story=story, reference=ALONE)
             yield replace(checked, exactness=found)
-
-
-_ROOM_BYTES = 1 << 30
-"""What a check keeps of made batches at most, unless the recipe says otherwise."""
-
-
-def _say_of(say: Callable[[str], None], config: str, part: str) -> None:
-    say(f"{config}: {part}")
 
 
 def prepare_for_children(recipe: Recipe, task: Task) -> None:
@@ -168,12 +157,12 @@ def device_of_checks(recipe: Recipe) -> str:
     return device_of(answer, 0)
 
 
-def differ_together(checks: Sequence[ExactnessCheck]) -> Mapping[int, tuple[CheckOutcome, str]]:
+def differ_together(checks: Sequence[ExactnessCheck]) -> Mapping[int, str]:
     """Train the units of all ``checks``, which are done, in turns in one process. By the index of each that
-    then differs from itself alone: whether that matters, and in what. None if it could not be found out."""
+    then differs from itself alone: in what. None if it could not be found out."""
     deadline = monotonic() + sum(check.seconds for check in checks)
     with TemporaryDirectory(dir=checks[0].folder) as states:
-        steps = [Trainer(check, states, deadline, room="shared").steps() for check in checks]
+        steps = [check.steps(states, "shared") for check in checks]
 
         def in_turns() -> dict[str, Any]:
             while any(each.left for each in steps):
@@ -189,46 +178,39 @@ def differ_together(checks: Sequence[ExactnessCheck]) -> Mapping[int, tuple[Chec
     stories = {}
     for at, (check, found) in enumerate(zip(checks, answer["trainings"], strict=True)):
         together = Training.of_json(found)
+        rest = steady(differences(check.alone.in_order, together.in_order), check.varying)
         if together.error is not None:
-            stories[at] = CheckOutcome.DIFFERS, explain_together(together.error)
-            continue
-        rest = steady(differences(check.alone.all, together.all), check.varying)
-        if rest and trains_nothing(rest):
-            stories[at] = CheckOutcome.VARIES, explain_scratch(names_of(rest), check.varying)
-        elif rest:
-            stories[at] = CheckOutcome.DIFFERS, explain_together(rest)
+            stories[at] = explain_together(f"it ends with an error: {together.error}")
+        elif not trains_nothing(rest):
+            stories[at] = explain_together(seen(rest, ALONE))
     return stories
 
 
 def representative_configs(points: Sequence[HParams], most: int) -> list[HParams]:
     """At most ``most`` of the ``points``: the first one, and those that add values that may make another
-    model. These are names, flags and structures, then whole numbers, but no fractions. Of those that add as
-    much the one with the most other values is taken, and a second one in any case: two configs show whether
-    one disturbs the other."""
+    model. These are names, flags, structures and whole numbers, but no fractions. Of those that add as much
+    the one with the most other values is taken, and a second one in any case: two configs show whether one
+    disturbs the other."""
     chosen = list(points[:1])
     rest = [point for point in points if point != points[0]]
     while rest and len(chosen) < most:
-        known = {pair for point in chosen for pair in _pairs(point)}
-        others = [sum(point[name] != points[0].get(name) for name in point) for point in rest]
-        *worth, _, at = max((*_worth(point, known), others[at], -at) for at, point in enumerate(rest))
-        if len(chosen) > 1 and not any(worth):
+        known = {value for point in chosen for value in _values_of_models(point)}
+        worths = [(len(_values_of_models(point) - known), _others(point, points[0])) for point in rest]
+        best = max(worths)
+        if len(chosen) > 1 and not best[0]:
             break
-        chosen.append(rest.pop(-at))
+        chosen.append(rest.pop(worths.index(best)))
     return chosen
 
 
-def _pairs(point: HParams) -> dict[tuple[str, str], bool]:
-    """Names with values that may make another model, and whether they surely are categories."""
-    return {
-        (name, repr(value)): not isinstance(value, int) or isinstance(value, bool)
-        for name, value in point.items()
-        if not isinstance(value, float)
-    }
+def _values_of_models(point: HParams) -> set[tuple[str, str]]:
+    """Names with values that may make another model."""
+    return {(name, repr(value)) for name, value in point.items() if not isinstance(value, float)}
 
 
-def _worth(point: HParams, known: Collection[tuple[str, str]]) -> tuple[int, int]:
-    new = [is_category for pair, is_category in _pairs(point).items() if pair not in known]
-    return sum(new), len(new) - sum(new)
+def _others(point: HParams, first: HParams) -> int:
+    """How many values differ from those of the ``first`` config."""
+    return sum(point[name] != first.get(name) for name in point)
 
 
 def small_jobs(

@@ -25,6 +25,8 @@ from cerebro_elastic.data.reading.made_once import MadeBatches
 from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.runs.exactness.differences import (
     BATCH,
+    LOGGED,
+    METRIC,
     Moment,
     differences,
     explain,
@@ -52,7 +54,6 @@ from cerebro_elastic.training.task import (
     Task,
     UnitJob,
     UnitResult,
-    nothing,
 )
 
 
@@ -67,27 +68,24 @@ class _CheckedTask(SupportsCheck, Protocol):
 
 @dataclass
 class Training:
+    """What a training has shown."""
+
     moments: list[Moment] = field(default_factory=list)
-    logged: list[Moment] = field(default_factory=list)
-    """Its logged rows, as moments."""
-    metrics: list[Moment] = field(default_factory=list)
-    """Its epochs' metrics, as moments."""
     error: str | None = None
+    """The error that has ended it."""
 
     @property
-    def all(self) -> list[Moment]:
-        """All moments, logged rows and metrics."""
-        return [*self.moments, *self.logged, *self.metrics]
+    def in_order(self) -> list[Moment]:
+        """Its moments, then its logged rows, then its epochs' metrics."""
+        return sorted(self.moments, key=lambda moment: _LAST.get(moment.when, 0))
 
     @classmethod
     def of_json(cls, answer: Mapping[str, Any]) -> Self:
         """What a child has answered."""
-        if answer["error"] is not None:
-            return cls(error=answer["error"])
-        moments, logged, metrics = (
-            [Moment(**moment) for moment in answer[kind]] for kind in ("moments", "logged", "metrics")
-        )
-        return cls(moments, logged, metrics)
+        return cls([Moment(**moment) for moment in answer.get("moments", ())], answer["error"])
+
+
+_LAST = {LOGGED: 1, METRIC: 2}
 
 
 class ExactnessCheck:
@@ -97,8 +95,7 @@ class ExactnessCheck:
     the same units in one process instead, and their states are compared.
 
     The user's files are below ``root``; states, and what units keep of their data, are in ``folder``
-    meanwhile, at most ``room_bytes`` of the latter. It takes ``seconds`` at most, and calls ``say`` with each
-    part of it."""
+    meanwhile, at most ``room_bytes`` of the latter. It takes ``seconds`` at most."""
 
     def __init__(
         self,
@@ -109,12 +106,11 @@ class ExactnessCheck:
         seconds: float,
         *,
         room_bytes: int = 1 << 30,
-        say: Callable[[str], None] = nothing,
     ) -> None:
-        self.task = task if isinstance(task, SupportsCheck) else UnitsInARow(task)
-        self.reference = ORDINARY_FIT if self.task is task else IN_A_ROW
-        self.jobs, self.root, self.folder = jobs, root, folder
-        self.seconds, self.room_bytes, self.say = seconds, room_bytes, say
+        self.seconds, self.folder = seconds, folder
+        self._task = task if isinstance(task, SupportsCheck) else UnitsInARow(task)
+        self._reference = ORDINARY_FIT if self._task is task else IN_A_ROW
+        self._jobs, self._root, self._room_bytes = jobs, root, room_bytes
         self.alone = Training()
         """Its units, each in a process of its own, once the result is known."""
         self.varying: Sequence[str] = ()
@@ -125,92 +121,70 @@ class ExactnessCheck:
         began = time.monotonic()
         with TemporaryDirectory(dir=self.folder) as states:
             try:
-                result = self._compared(Trainer(self, states, began + self.seconds))
+                result = self._compared(states, began + self.seconds)
             except ChildDied as died:
                 result = Exactness(CheckOutcome.UNKNOWN, f"it could not be checked: {died}")
-        return replace(result, seconds=time.monotonic() - began, reference=self.reference)
+        return replace(result, seconds=time.monotonic() - began, reference=self._reference)
 
-    def _compared(self, trainer: Trainer) -> Exactness:
-        ordinary, units = trainer.ordinary(), trainer.units()
+    def _compared(self, states: str, deadline: float) -> Exactness:
+        ordinary, units = self._ordinary(deadline), self._units(states, deadline)
         self.alone = units
-        if ordinary.error and units.error:
-            return Exactness(CheckOutcome.FAILED, units.error)
-        if ordinary.error:
-            return Exactness(
-                CheckOutcome.DIFFERS, f"units can train it, and an ordinary fit cannot: {ordinary.error}"
-            )
-        if units.error:
-            return Exactness(CheckOutcome.REFUSED, units.error)
-        seen = Exactness(
-            CheckOutcome.EQUAL,
-            compared=dict(Counter(kind_of(name) for moment in units.all for name in moment.values)),
-            logged=sorted({name.partition(" ")[2] for metrics in units.metrics for name in metrics.values}),
-        )
-        differing = differences(ordinary.all, units.all)
+        if units.error is not None:
+            in_units_alone = "" if ordinary.error else f"in units, and not in {self._reference}: "
+            return Exactness(CheckOutcome.FAILED, f"{in_units_alone}{units.error}")
+        if ordinary.error is not None:
+            story = f"units can train it, and {self._reference} cannot: {ordinary.error}"
+            return Exactness(CheckOutcome.DIFFERS, story)
+        compared = Counter(kind_of(name) for moment in units.moments for name in moment.values)
+        metrics = {name for moment in units.moments if moment.when == METRIC for name in moment.values}
+        logged = sorted(name.partition(" ")[2] for name in metrics)
+        seen = Exactness(CheckOutcome.EQUAL, compared=dict(compared), logged=logged)
+        differing = differences(ordinary.in_order, units.in_order)
         if not differing:
             return seen
-        by_chance = names_of(differences(ordinary.all, trainer.ordinary().all))
-        if is_chance(by_chance):
-            story = explain_chance(by_chance)
+        self.varying = names_of(differences(ordinary.in_order, self._ordinary(deadline).in_order))
+        if is_chance(self.varying):
+            story = explain_chance(self.varying)
             return replace(seen, outcome=CheckOutcome.NOT_DETERMINISTIC, story=story)
-        noted = [
-            name for name in names_of(differences(units.all, trainer.units().all)) if not is_chance([name])
-        ]
-        self.varying = list(dict.fromkeys([*by_chance, *noted]))
         rest = steady(differing, self.varying)
         if trains_nothing(rest):
-            story = explain_scratch(names_of(rest), self.varying)
-            return replace(seen, outcome=CheckOutcome.VARIES, story=story)
-        story = explain(rest, self.reference)
-        return replace(seen, outcome=CheckOutcome.DIFFERS, story=story)
+            return replace(seen, story=explain_scratch(names_of(differing)))
+        return replace(seen, outcome=CheckOutcome.DIFFERS, story=explain(rest, self._reference))
 
-
-class Trainer:
-    """Trains the units of a ``check`` in forked children until the ``deadline``; states hop by checkpoints in
-    ``folder``, where units keep and share what they make of their data, all in the same ``room``."""
-
-    def __init__(self, check: ExactnessCheck, folder: str, deadline: float, room: str = "") -> None:
-        self._check = check
-        self._folder = folder
-        self._deadline = deadline
-        self._room = room
-
-    def ordinary(self) -> Training:
+    def _ordinary(self, deadline: float) -> Training:
         """One ordinary fit."""
-        self._check.say(self._check.reference)
 
         def fit() -> dict[str, Any]:
-            witness = _Witness(0, self._check.jobs[0])
+            witness = _Witness(0, self._jobs[0])
             jobs = [
                 replace(job, batches=own_batches, watch=witness.watch, beat=witness.beat)
-                for job in self._check.jobs
+                for job in self._jobs
             ]
-            fitted = self._check.task.ordinary_fit(jobs, witness)
+            fitted = self._task.ordinary_fit(jobs, witness)
             witness.note(fitted.log, fitted.metrics)
             return asdict(witness.training)
 
-        return Training.of_json(self._in_child(fit))
+        return Training.of_json(self._in_child(fit, deadline))
 
-    def units(self) -> Training:
-        """Unit by unit, each in a process of its own; one of them in two parts, if the task can be left."""
-        steps = self.steps()
+    def _units(self, states: str, deadline: float) -> Training:
+        """Unit by unit, each in a process of its own."""
+        steps = self.steps(states, "alone")
         while steps.left:
-            self._check.say(f"unit {steps.left[0][0] + 1} of {len(self._check.jobs)}")
-            steps.take(self._in_child(steps.train))
+            steps.take(self._in_child(steps.train, deadline))
         return steps.training
 
-    def steps(self) -> UnitSteps:
-        """The units, and the parts of the one that is left, to be trained one by one. They share what they
-        make of their data as a run's units do."""
-        made = None
-        if room_bytes := self._check.room_bytes:
-            made = MadeBatches(Path(self._folder, self._room or uuid.uuid4().hex), room_bytes, _RUN)
+    def steps(self, states: str, room: str) -> UnitSteps:
+        """The units to be trained one by one; one of them in two parts, if the task can be left.
+
+        States hop by checkpoints in the folder ``states``. Units keep and share what they make of their data
+        in its ``room``, as a run's units do."""
+        made = MadeBatches(Path(states, room), self._room_bytes, _RUN) if self._room_bytes else None
         parts = [(number, part, replace(job, made=made)) for number, part, job in self._parts()]
-        return UnitSteps(self._check.task, parts, self._folder, self._check.root)
+        return UnitSteps(self._task, parts, states, self._root)
 
     def _parts(self) -> Iterator[tuple[int, int, UnitJob]]:
         split = self._split()
-        for number, job in enumerate(self._check.jobs):
+        for number, job in enumerate(self._jobs):
             if number == split:
                 yield number, 0, replace(job, stop=partial(le, 1))
                 yield number, 1, replace(job, skip=1)
@@ -219,12 +193,12 @@ class Trainer:
 
     def _split(self) -> int | None:
         """The index of a unit after the first with more than one batch."""
-        numbers = (n for n, job in enumerate(self._check.jobs) if n and job_batches.unit_batches(job) > 1)
-        return next(numbers, None) if self._check.task.splits else None
+        numbers = (n for n, job in enumerate(self._jobs) if n and job_batches.unit_batches(job) > 1)
+        return next(numbers, None) if self._task.splits else None
 
-    def _in_child(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        seconds = max(0.0, self._deadline - time.monotonic())
-        caught = partial(_caught, work, self._check.root, self._check.jobs[0].device)
+    def _in_child(self, work: Callable[[], dict[str, Any]], deadline: float) -> dict[str, Any]:
+        seconds = max(0.0, deadline - time.monotonic())
+        caught = partial(_caught, work, self._root, self._jobs[0].device)
         return call_in_fork(partial(without_workers, caught), seconds)
 
 
@@ -266,8 +240,6 @@ class UnitSteps:
             self.left, self.training = [], training
             return
         self.training.moments += training.moments
-        self.training.logged += training.logged
-        self.training.metrics += training.metrics
         self._head, self._taken = CheckpointRef(**answer["head"]), answer["taken"]
         self.left = [] if answer["done"] else self.left[1:]
 
@@ -305,24 +277,21 @@ class _Witness:
         if self.taken:
             texts[BATCH] = digest_of("".join(self.taken).encode())
             self.taken.clear()
-        self.training.moments.append(self._moment(when, f"{when} {place}", texts))
+        self._add(when, f"{when} {place}", texts)
 
     def note(self, rows: Iterable[MetricRow], metrics: Iterable[Mapping[str, float]]) -> None:
-        """Record rows that the training logged."""
-        epoch = self._job.unit.epoch
+        """Record rows that the training logged, and its epochs' metrics."""
         for row in rows:
-            place = f"in the row of step {row.get('step')} of epoch {row.get('epoch')}"
-            self.training.logged.append(self._moment("logged", place, _texts("logged", row)))
+            self._logged(LOGGED, f"in the row of step {row.get('step')} of epoch {row.get('epoch')}", row)
         for means in metrics:
-            place = f"at the end of epoch {epoch}"
-            self.training.metrics.append(self._moment("metric", place, _texts("metric", means)))
+            self._logged(METRIC, f"at the end of epoch {self._job.unit.epoch}", means)
 
-    def _moment(self, when: str, place: str, values: Mapping[str, str]) -> Moment:
-        return Moment(when, place, self._hops, self._parts, values)
+    def _logged(self, kind: str, place: str, values: Mapping[str, float]) -> None:
+        texts = {f"{kind} {name}": repr(value) for name, value in values.items()}
+        self._add(kind, place, texts)
 
-
-def _texts(kind: str, row: Mapping[str, float]) -> dict[str, str]:
-    return {f"{kind} {name}": repr(value) for name, value in row.items()}
+    def _add(self, when: str, place: str, values: Mapping[str, str]) -> None:
+        self.training.moments.append(Moment(when, place, self._hops, self._parts, values))
 
 
 def without_workers(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from cerebro_elastic.runs.exactness.outcome import ALONE, ORDINARY_FIT
+from cerebro_elastic.runs.exactness.outcome import ORDINARY_FIT
 from cerebro_elastic.system.words import counted
 
 DIGEST = "#"
@@ -15,6 +15,8 @@ DIGEST = "#"
 _COURSE = "course"
 BATCH = "batch"
 """The kind of the batches that were taken since the moment before, all in one value."""
+LOGGED, METRIC = "logged", "metric"
+"""The kinds of values of logged rows, and of epochs' metrics."""
 _KINDS = (
     _COURSE,
     BATCH,
@@ -28,11 +30,11 @@ _KINDS = (
     "weight",
     "buffer",
     "optimizer",
-    "logged",
-    "metric",
+    LOGGED,
+    METRIC,
 )
 """What training consists of. Of what differs at a moment, the kinds that come first are rather the cause."""
-_MAY_VARY = ("attribute", "callback", "logged", "metric")
+_MAY_VARY = ("attribute", "callback", LOGGED, METRIC)
 """Where a clock that a module reads is harmless. Anywhere else the training itself is not deterministic."""
 _TRAINS_NOTHING = ("attribute", "callback")
 """What differs in these alone, to the end, has had no effect: weights, rows and metrics are equal."""
@@ -123,11 +125,47 @@ def trains_nothing(differences: Sequence[FirstDifference]) -> bool:
 
 def explain(differences: Sequence[FirstDifference], reference: str = ORDINARY_FIT) -> str:
     """Explain the differences between the ``reference`` and units, and what to do about them."""
-    first = differences[0]
-    seen = f"{_value(first, reference)}, {first.at.place}{_besides(differences[1:])}"
-    if first.kind == BATCH:
-        return f"the batches differ: {seen}.\n{_ADVICE_ON_DATA}"
-    return f"{seen}.\n{_advice(first.at, first.kind)}"
+    return f"{seen(differences, reference)}.\n{_advice(differences[0])}"
+
+
+def seen(differences: Sequence[FirstDifference], reference: str) -> str:
+    """The first of the ``differences`` in words, and the number of the others."""
+    first, *later = differences
+    counts = Counter(difference.kind for difference in later)
+    texts = [f"{counted(count, 'value')} of {kind}" for kind, count in counts.items()]
+    besides = f"; then also {', '.join(texts)}" if texts else ""
+    return f"{_value(first, reference)}, {first.at.place}{besides}"
+
+
+def explain_scratch(names: Sequence[str]) -> str:
+    """Explain that the values with these ``names`` differ, and train nothing."""
+    return (
+        f"only {names_text(names)} differs, and nothing that is trained by it: batches, weights, optimizers "
+        "and generators are equal (a clock, a cache?)"
+    )
+
+
+def explain_together(what: str) -> str:
+    """Explain ``what`` happens to a config where others are trained, too."""
+    return (
+        f"in one process with other configs, as on a rank of a run, {what}.\nWhat one config sets or keeps "
+        "in the process reaches another: a variable, an attribute of a library's module or object, a cache, "
+        "a file, or a setting that is not undone after a unit. Keep it in what is trained, take it as an "
+        "argument, or have each config set it"
+    )
+
+
+def explain_chance(varying: Sequence[str]) -> str:
+    """Explain what to do about a module that is not deterministic by itself."""
+    advice = (
+        "Does it read a clock, a process id or a file that changes, or draw from a generator that is not "
+        "seeded? For operations that are not deterministic, as some on GPUs, set task: {trainer: "
+        "{deterministic: true}}"
+    )
+    return (
+        f"two ordinary fits differ from one another ({names_text(varying)}), so that nothing can be said of "
+        f"hopping.\n{_ADVICE_ON_DATA if kind_of(varying[0]) == BATCH else advice}"
+    )
 
 
 _ADVICE_ON_DATA = (
@@ -135,48 +173,6 @@ _ADVICE_ON_DATA = (
     "the generators of torch, numpy and Python. Do the functions of the data count batches, or read a clock, "
     "a file, a variable that is set after its import, or a setting or a generator of a library?"
 )
-
-
-def explain_scratch(names: Sequence[str], varying: Sequence[str]) -> str:
-    """Explain that only values differ that train nothing: those named, and those ``varying`` anyway."""
-    texts = [f"two ordinary fits differ in this, too: {names_text(varying)} (a clock?)"] if varying else []
-    if names:
-        texts.append(
-            f"only {names_text(names)} differs, and nothing that is trained by it: batches, weights, "
-            "optimizers, generators, logged rows and metrics are equal (a cache?)"
-        )
-    return "; ".join(texts)
-
-
-def explain_together(found: str | Sequence[FirstDifference]) -> str:
-    """Explain the error, or the differences, with which a config trains where others are trained, too."""
-    if isinstance(found, str):
-        seen = f"it ends with an error: {found}"
-    else:
-        seen = f"{_value(found[0], ALONE)}, {found[0].at.place}{_besides(found[1:])}"
-        if found[0].kind == BATCH:
-            return (
-                f"in one process with other configs, as on a rank of a run, the batches differ: {seen}.\n"
-                "What makes them reads what a config sets in the process, such as a variable, the "
-                "environment or a setting of a library: take what they depend on as arguments"
-            )
-    return (
-        f"in one process with other configs, as on a rank of a run, {seen}.\nWhat one config sets or keeps "
-        "in the process reaches another: an attribute of a library's module or object, a cache, a file, or a "
-        "setting that is not undone after a unit. Keep it in what is trained, or have each config set it"
-    )
-
-
-def explain_chance(varying: Sequence[str]) -> str:
-    """Explain what to do about a module that is not deterministic by itself."""
-    if kind_of(varying[0]) == BATCH:
-        return f"two ordinary fits get other batches: nothing can be said of hopping.\n{_ADVICE_ON_DATA}"
-    return (
-        f"two ordinary fits differ from one another ({names_text(varying)}), so that nothing can be said of "
-        "hopping: the module is not deterministic.\nDoes it read a clock, a process id or a file that "
-        "changes, or draw from a generator that is not seeded? For operations that are not deterministic, as "
-        "some on GPUs, set task: {trainer: {deterministic: true}}"
-    )
 
 
 def names_text(names: Sequence[str], most: int = 4) -> str:
@@ -192,36 +188,25 @@ def _value(difference: FirstDifference, reference: str) -> str:
         first, second = (f"{value} a batch" if value else "over" for value in values)
         return f"{reference} is {first} when units are {second}"
     if difference.kind == BATCH:
-        return f"{reference} and units get different ones"
-    if difference.name == "hooks":
-        return f"the hooks called are [{values[0]}] in {reference} and [{values[1]}] in units"
+        return "the batches differ"
     if any(value is not None and DIGEST in value for value in values):
         return f"{difference.name} differs"
-    shown = ["absent" if value is None else value for value in values]
-    return f"{difference.name} is {shown[0]} in {reference} and {shown[1]} in units"
+    first, second = ("absent" if value is None else value for value in values)
+    return f"{difference.name} is {first} in {reference} and {second} in units"
 
 
-def _besides(later: Sequence[FirstDifference]) -> str:
-    counts = Counter(difference.kind for difference in later)
-    texts = [f"{counted(count, 'value')} of {kind}" for kind, count in counts.items()]
-    return f"; then also {', '.join(texts)}" if texts else ""
-
-
-def _advice(at: Moment, kind: str) -> str:
-    if at.hops == 0 and at.parts == 0:
+def _advice(first: FirstDifference) -> str:
+    if first.kind == BATCH:
+        return _ADVICE_ON_DATA
+    if first.at.hops == 0 and first.at.parts == 0:
         return (
             "This is before the first hop: the module, or a callback, sees that it is trained in a unit. "
             "Does it decide by something of the trainer's (logger, strategy, loaders, numbers of batches)?"
         )
-    since = "another process went on inside the unit" if at.parts else "the config hopped"
-    if kind == "state":
-        return (
-            f"Before, all was equal; then {since}. Something is kept where it does not hop, such as a global "
-            "variable, a closure or a file, and training depends on it. Keep it in what is trained"
-        )
+    since = "another process went on inside the unit" if first.at.parts else "the config hopped"
     return (
         f"Before, all was equal; then {since}. Something is kept where it does not hop: in a global "
-        "variable, in the class, in a closure, or in an object that hides its state. Keep it in an attribute "
-        "of the module as plain values or tensors, register a buffer, or give the object's class state_dict "
-        "and load_state_dict"
+        "variable, in the class, in a closure, in a file, or in an object that hides its state. Keep it in "
+        "what is trained: in an attribute of the module as plain values or tensors, as a buffer, or by "
+        "state_dict and load_state_dict of the object's class"
     )

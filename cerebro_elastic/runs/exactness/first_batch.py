@@ -3,7 +3,6 @@ and before anything is assigned."""
 
 from __future__ import annotations
 
-import re
 import resource
 import time
 from collections.abc import Mapping, Sequence
@@ -89,8 +88,6 @@ def check_first_batch(
         advice = _advice(recipe, manifest, problems[0])
         raise TaskError(f"{problems[0]}{more}. Nothing was started.{advice}")
     notes = [f"some configs cannot be trained; the others are: {problem}" for problem in problems[:_CONFIGS]]
-    if unsaid := problems[_CONFIGS:]:
-        notes.append(f"{counted(len(unsaid), 'other config')} cannot be trained, either; the run says why")
     if idle:
         notes.append(
             f"no weight has changed in the first batches of {'; '.join(idle)}: does the training step return "
@@ -148,12 +145,11 @@ def _weights(values: Mapping[str, Any]) -> Mapping[str, str]:
 
 def _advice(recipe: Recipe, manifest: Manifest, problem: str) -> str:
     """What is likely missing in the recipe, if the module gets values that it can do nothing with."""
-    if "argument after ** must be a mapping" in problem and recipe.data.layout != "dict":
+    data = recipe.data
+    if "argument after ** must be a mapping" in problem and data.layout != "dict":
         return "\nA batch is a tuple of the columns; `data: {layout: dict}` makes it a dict with their names"
-    if not re.search(r"\b(list|bytes)\b", problem):
-        return ""
-    closed = [c.name for c in manifest.columns if c.kind == "bytes" and c.name not in recipe.data.decode]
-    if not closed or recipe.data.transform or recipe.data.collate or recipe.data.embed:
+    closed = [c.name for c in manifest.columns if c.kind == "bytes" and c.name not in data.decode]
+    if not closed or data.transform or data.collate or data.embed:
         return ""
     return (
         f"\nThe column {closed[0]!r} has the bytes of files, which come as a list: name a function that opens"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -25,30 +25,16 @@ class CheckOutcome(StrEnum):
     """The outcome of the check of a config."""
 
     EQUAL = "equal"
-    """Units equal an ordinary fit, bit for bit."""
-    VARIES = "varies"
-    """They do, except for values that also differ between ordinary fits and are not trained by: a logged
-    time."""
+    """Units equal an ordinary fit, bit for bit; but perhaps for values that train nothing, such as a logged
+    time, which the story names."""
     NOT_DETERMINISTIC = "not deterministic"
     """Two ordinary fits differ."""
     DIFFERS = "differs"
     """Units do not equal an ordinary fit."""
-    REFUSED = "refused"
-    """The user's code raised in units, and not in an ordinary fit."""
     FAILED = "failed"
-    """The user's code raised in both."""
+    """The user's code raised in units, and perhaps in an ordinary fit, too."""
     UNKNOWN = "unknown"
     """The check could not be done."""
-
-    @property
-    def good(self) -> bool:
-        """Whether units equal an ordinary fit."""
-        return self in (CheckOutcome.EQUAL, CheckOutcome.VARIES)
-
-    @property
-    def bad(self) -> bool:
-        """Whether the config cannot be trained."""
-        return self in (CheckOutcome.FAILED, CheckOutcome.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +67,8 @@ class CheckedConfig:
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> CheckedConfig:
-        named = {each.name for each in fields(Exactness)}  # earlier versions wrote others, too
-        exactness = {name: item for name, item in value["exactness"].items() if name in named}
-        return cls(
-            value["hparams"], Exactness(**{**exactness, "outcome": CheckOutcome(exactness["outcome"])})
-        )
+        outcome = CheckOutcome(value["exactness"]["outcome"])
+        return cls(value["hparams"], Exactness(**{**value["exactness"], "outcome": outcome}))
 
     @property
     def text(self) -> str:
@@ -97,13 +80,14 @@ class CheckedConfig:
 
 _TEXTS = {
     CheckOutcome.EQUAL: "units equal {}, bit for bit",
-    CheckOutcome.VARIES: "units equal {}, bit for bit",
     CheckOutcome.NOT_DETERMINISTIC: "not deterministic",
     CheckOutcome.DIFFERS: "units do not equal {}",
-    CheckOutcome.REFUSED: "cannot be trained in units",
     CheckOutcome.FAILED: "cannot be trained",
     CheckOutcome.UNKNOWN: "not checked",
 }
+
+
+_DIFFERING = (CheckOutcome.DIFFERS, CheckOutcome.NOT_DETERMINISTIC)
 
 
 class Verdict(StrEnum):
@@ -126,27 +110,29 @@ class RunExactness:
     @property
     def verdict(self) -> Verdict:
         """The result in a word."""
-        outcomes = [config.exactness.outcome for config in self.checked]
-        if CheckOutcome.DIFFERS in outcomes or CheckOutcome.NOT_DETERMINISTIC in outcomes:
+        if self._with(*_DIFFERING):
             return Verdict.DIFFERS
-        return Verdict.CHECKED if any(outcome.good for outcome in outcomes) else Verdict.NOT_CHECKED
+        return Verdict.CHECKED if self._with(CheckOutcome.EQUAL) else Verdict.NOT_CHECKED
 
     @property
     def text(self) -> str:
         """The result in a line."""
-        good = [config.exactness for config in self.checked if config.exactness.outcome.good]
-        wrong = [c for c in self.checked if not (c.exactness.outcome.good or c.exactness.outcome.bad)]
         match self.verdict:
             case Verdict.DIFFERS:
-                names = "; ".join(hparams_text(c.hparams) for c in wrong)
-                return f"differs in {names}: {_first_line(wrong[0])}"
+                differing = self._with(*_DIFFERING)
+                names = "; ".join(hparams_text(config.hparams) for config in differing)
+                return f"differs in {names}: {_first_line(differing[0])}"
             case Verdict.CHECKED:
-                return (
-                    f"checked: units of {counted(len(good), 'config')} equal {good[0].reference}, bit for bit"
-                )
+                equal = self._with(CheckOutcome.EQUAL)
+                configs, reference = counted(len(equal), "config"), equal[0].exactness.reference
+                return f"checked: units of {configs} equal {reference}, bit for bit"
             case Verdict.NOT_CHECKED:
-                why = f": {_first_line(wrong[0])}" if wrong else ""
+                unknown = self._with(CheckOutcome.UNKNOWN)
+                why = f": {_first_line(unknown[0])}" if unknown else ""
                 return f"not checked{why} (`cerebro check` does it in seconds)"
+
+    def _with(self, *outcomes: CheckOutcome) -> list[CheckedConfig]:
+        return [config for config in self.checked if config.exactness.outcome in outcomes]
 
     def as_json(self) -> dict[str, Any]:
         checked = [config.as_json() for config in self.checked]
@@ -169,7 +155,7 @@ def latest(checked: Iterable[CheckedConfig]) -> list[CheckedConfig]:
 
 def why_untrainable(checked: Sequence[CheckedConfig]) -> str | None:
     """Why no config can be trained, if none of those that were tried can."""
-    if checked and all(config.exactness.outcome.bad for config in checked):
+    if checked and all(config.exactness.outcome is CheckOutcome.FAILED for config in checked):
         return checked[0].exactness.story
     return None
 

@@ -28,8 +28,7 @@ _END_SECONDS = 60.0
 
 
 class LogPosition(Protocol):
-    """How far a logger has come, and which machine writes to it now. All methods may raise ``StoreError``, or
-    ``TrackerAway`` if the logger itself knows how far it has come."""
+    """How far a logger has come, and which machine writes to it now. All methods may raise ``StoreError``."""
 
     def ours(self) -> bool:
         """Whether this machine writes now."""
@@ -48,12 +47,11 @@ def end_of(config: str) -> str:
 
 
 class FileLogPosition:
-    """A position in a file of this machine, for a logger that no other machine writes to; without a file, the
-    logger gets all."""
+    """A position in a file of this machine, for a logger that no other machine writes to."""
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._written: dict[str, int] = json.loads(path.read_text()) if path and path.exists() else {}
+        self._written: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
 
     def ours(self) -> bool:
         return True
@@ -63,14 +61,13 @@ class FileLogPosition:
 
     def write(self, name: str, number: int) -> None:
         self._written = {**self._written, name: number}
-        if self._path is not None:
-            write_text(self._path, json.dumps(self._written))
+        write_text(self._path, json.dumps(self._written))
 
 
 class LogForwarder:
     """Follows the record ``history`` and writes to a ``logger`` while ``position`` says that this machine
-    writes. When the run has ended and all is written, ``finish`` is called. A logger that ``buffers`` may
-    lose rows of a config until the config ends, or the logger is closed: only then the position is noted.
+    writes. A logger that ``buffers`` may lose rows of a config until the config ends, or the logger is
+    closed: only then the position is noted.
 
     A logger that fails gets no more rows. A tracker that is away (``TrackerAway``) gets them from the record
     when it is back. ``say`` is called then."""
@@ -82,7 +79,6 @@ class LogForwarder:
         logger: Logger,
         position: LogPosition,
         say: Callable[[str], None],
-        finish: Callable[[], None] | None = None,
         *,
         buffers: bool = False,
     ) -> None:
@@ -91,7 +87,6 @@ class LogForwarder:
         self._logger = logger
         self._position = position
         self._say = say
-        self._finish = finish
         self._buffers = buffers
         self._buffered: dict[str, int] = {}
         self._tries = 0
@@ -125,10 +120,10 @@ class LogForwarder:
             self._say(f"the logger {self._name} fails, and gets no more rows: {reason}")
 
     def _try(self, ended: bool) -> None:
-        """Write what is new, and finish if the run has ended. Say once that the tracker is away, and once
-        that it is back."""
+        """Write what is new. Say once that the tracker is away, and once that it is back, or that it was away
+        when the run ``ended``."""
         try:
-            self.send(finish=ended)
+            self._send()
         except StoreError:  # it is away: unknown which machine writes
             self._rewind()
         except TrackerAway as error:
@@ -139,25 +134,15 @@ class LogForwarder:
             if self._tries == 1:
                 self._say(f"{self._name} gets nothing for now: {error}; the run continues")
             if ended:
-                run = self._history.parent.name
-                self._say(
-                    f"{self._name} lacks what came since then; to send it: cerebro report {run} --to "
-                    f"{self._name}"
-                )
+                self._say(f"{self._name} lacks what came since then; the run's own report has it")
         else:
             if self._tries and self._written is not None:
                 self._say(f"{self._name} has all again")
                 self._tries = 0
 
-    def send(self, *, finish: bool) -> None:
-        """Write what is new, as long as this machine writes. With ``finish``, also the end of a run that has
-        ended. Raises ``StoreError`` and what the logger raises."""
-        self._turn()
-        ended = self._written is not None and self._view.state.outcome is not None
-        if finish and ended and self._finish is not None:
-            self._finish()
-
-    def _turn(self) -> None:
+    def _send(self) -> None:
+        """Write what is new, as long as this machine writes. Raises ``StoreError`` and what the logger
+        raises."""
         if not self._position.ours():
             self._leave()
             return
@@ -196,7 +181,7 @@ class LogForwarder:
                 return False
             config = self._view.state.configs[name]
             times = (visit.started, visit.ended)
-            self._logger.write(Logged(name, config.hparams, rows, *times, number, parent_of(config)))
+            self._logger.write(Logged(name, config.hparams, rows, *times, parent_of(config)))
         written[name] = self._buffered[name] = number
         if not self._buffers:
             self._note(name)

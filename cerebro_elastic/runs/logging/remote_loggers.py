@@ -2,7 +2,7 @@
 leader's process imports none of them.
 
 ``python -m cerebro_elastic.runs.logging.remote_loggers`` reads from its first line which logger to make, and
-a call of it from each further one. It answers each line with a line: what the call returns, or the error.
+a call of it from each further one. It answers each line with a line, which has the error if there was one.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
 from cerebro_elastic.errors import CerebroError, RunError, TrackerAway
 from cerebro_elastic.registry import load
-from cerebro_elastic.reporting.logged import ConfigEnd, Logged, RunEnd
+from cerebro_elastic.reporting.logged import ConfigEnd, Logged
 from cerebro_elastic.system.files import as_its_folder, redacted
 from cerebro_elastic.system.subprocess_call import AnsweringProcess, answers_alone
 
 _END_SECONDS = 30.0
 _NICENESS = 10
 """Where cores are scarce, training goes first."""
-_ARGUMENTS: Mapping[str, type] = {"write": Logged, "end": ConfigEnd, "end_run": RunEnd}
+_ARGUMENTS = {"write": Logged, "end": ConfigEnd}
 """By method that can be called: the type of its argument."""
 
 
@@ -58,33 +58,23 @@ class RemoteLogger:
         if process is not None and not process.close():
             raise self.error(f"its process did not end in time (what it printed is in {self._log})")
 
-    def _call(self, method: str, argument: Any = None) -> Any:
+    def _call(self, method: str, argument: Logged | ConfigEnd) -> None:
         if self._process is None:
             self._process = _Process(self._log, {**os.environ, **self._env})
             self._ask(self._process, self._request)
-        value = asdict(argument) if is_dataclass(argument) and not isinstance(argument, type) else argument
-        return self._ask(self._process, {"method": method, "argument": value})
+        self._ask(self._process, {"method": method, "argument": asdict(argument)})
 
-    def _ask(self, process: _Process, request: Mapping[str, Any]) -> Any:
-        values = process.ask(request) or {"error": f"its process ended ({process.process.wait()})"}
-        if "error" in values:
-            raise self.error(f"{values['error']} (what it printed is in {self._log})")
-        return values["value"]
+    def _ask(self, process: _Process, request: Mapping[str, Any]) -> None:
+        answer = process.ask(request) or {"error": f"its process ended ({process.process.wait()})"}
+        if answer["error"] is not None:
+            raise self.error(f"{answer['error']} (what it printed is in {self._log})")
 
 
 class RemoteTracker(RemoteLogger):
-    """A tracker, which knows runs and their ends. Calls raise ``TrackerAway``."""
+    """A tracker, which may be away for a while. Calls raise ``TrackerAway``."""
 
     group = "cerebro.trackers"
     error = TrackerAway
-
-    def written(self) -> Mapping[str, int]:
-        """How far it has come, as ``LogPosition.read``."""
-        numbers: dict[str, int] = self._call("written")
-        return numbers
-
-    def end_run(self, end: RunEnd) -> None:
-        self._call("end_run", end)
 
 
 class _Process(AnsweringProcess):
@@ -140,23 +130,19 @@ def _main() -> None:
     os.umask(0o777 & ~(mode | (mode & 0o444) >> 2))
     logger: Any = None
     for request in map(json.loads, sys.stdin):
+        problem = None
         try:
             if logger is None:
-                logger, value = load(request["group"], request["logger"])(**request["settings"]), None
+                logger = load(request["group"], request["logger"])(**request["settings"])
             else:
-                value = _called(logger, **request)
-            answer = {"value": value}
+                method = request["method"]
+                getattr(logger, method)(_ARGUMENTS[method](**request["argument"]))
         except Exception as error:  # a logger is somebody else's code; its process stays for what comes
             reason = str(error) if isinstance(error, CerebroError) else f"{type(error).__name__}: {error}"
-            answer = {"error": " ".join(redacted(reason).split())}
-        print(json.dumps(answer), file=answers, flush=True)
+            problem = " ".join(redacted(reason).split())
+        print(json.dumps({"error": problem}), file=answers, flush=True)
     if logger is not None:
         logger.close()
-
-
-def _called(logger: Any, method: str, argument: Any) -> Any:
-    call = getattr(logger, method)
-    return call() if argument is None else call(_ARGUMENTS[method](**argument))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from cerebro_elastic.errors import DataError, RunError, StorageError
 from cerebro_elastic.reporting.page.report import ReportMetadata, render
 from cerebro_elastic.reporting.results import write_curves
 from cerebro_elastic.reporting.tables import day_text
+from cerebro_elastic.runs.exactness.outcome import CheckOutcome
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.terminal_view import Watcher
@@ -64,11 +65,10 @@ def write_report(result: RunResult, output: str | Path | None = None) -> str:
     """``Run.report``, of a ``result``."""
     folder = result.folder
     where = output or (folder.report if folder.path.is_dir() else f"{result.run}.html")
+    noted = [c for c in result.exactness.checked if c.exactness.outcome is not CheckOutcome.EQUAL]
     known: dict[str, Any] = {
         "record": result.head,
-        "notes": tuple(
-            f"check of {c.text}" for c in result.exactness.checked if not c.exactness.outcome.good
-        ),
+        "notes": tuple(f"check of {config.text}" for config in noted),
         "exactness": result.exactness.text,
     }
     return write_page(result.spec, result.events, where, **known)

@@ -28,6 +28,7 @@ from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.places import check_places
 from cerebro_elastic.runs.start.preflight import (
     PART,
+    CheckMode,
     PreflightResult,
     check_policy,
     preflight,
@@ -37,11 +38,6 @@ from cerebro_elastic.runs.start.warm_start import resolve_warm_start
 from cerebro_elastic.system.files import write_text
 from cerebro_elastic.system.subprocess_call import SubprocessCall
 from cerebro_elastic.system.words import option
-
-_EXTENT_BESIDE = {"batches": 2, "most": 3, "seconds": 300.0, "beside": True}
-_EXTENT_ALONE = {"batches": 3, "most": 6, "seconds": 600.0}
-"""How much is checked: arguments of ``check_configs.Extent``."""
-
 
 _SHARE, _MOST_SECONDS = 0.1, 30.0
 """How long a run that is over waits for its check: this share of its own time, and at most these seconds."""
@@ -91,9 +87,9 @@ class BackgroundCheck:
         if check_policy(recipe) == "off":
             return preflight(recipe, hparams, data, prepare=prepare, env=self._env)
         states = self._stack.enter_context(TemporaryDirectory(dir=self._folder.path, prefix="check-"))
-        extent = {**_EXTENT_BESIDE, "folder": states}
+        mode = CheckMode(states, beside=True)
         result, process = preflight_and_check(
-            recipe, hparams, data, prepare=prepare, extent=extent, env=self._env
+            recipe, hparams, data, prepare=prepare, mode=mode, env=self._env
         )
         self.recipe, self._process = recipe, self._stack.enter_context(process)
         self._began = monotonic()
@@ -134,12 +130,11 @@ class BackgroundCheck:
     def _take(self, checked: CheckedConfig) -> None:
         self._checked = latest([*self._checked, checked])
         write_text(self._folder.check, json.dumps([config.as_json() for config in self._checked]))
-        if not checked.exactness.outcome.good and not checked.exactness.outcome.bad:
+        if checked.exactness.outcome is not CheckOutcome.EQUAL:
             self._say(f"check of {checked.text}")
 
     def conclude(self, state: State) -> None:
-        """Raise ``TaskError`` if the complete results say that the run is to end, else report the configs
-        that cannot be trained."""
+        """Raise ``TaskError`` if the complete results say that the run is to end."""
         assert self.recipe is not None
         differing = [config for config in self._checked if config.exactness.outcome is CheckOutcome.DIFFERS]
         if differing and check_policy(self.recipe) == "stop":
@@ -149,12 +144,6 @@ class BackgroundCheck:
             self._say(f"note: in the check, which is done on the CPU: {reason}")
         elif reason is not None:
             raise TaskError(f"{reason}\ncorrect it, and start the run with {option('fresh', 'fresh=True')}")
-        else:
-            reported: set[str] = set()
-            for config in self._checked:
-                if config.exactness.outcome.bad and config.exactness.story not in reported:
-                    self._say(f"check of {config.text}")
-                    reported.add(config.exactness.story)
 
     def _reason_to_end(self, recipe: Recipe, state: State) -> str | None:
         """Why the run should end, if it should. The run's own results take precedence over the check's."""
@@ -189,7 +178,7 @@ def check(
             points,
             f"{folder}/data" if url is None else recipe.rooted(url),
             prepare=url is None,
-            extent={**_EXTENT_ALONE, "folder": folder},
+            mode=CheckMode(folder, beside=False),
             env=imports.load(recipe, RunFolder(Path(folder)), say),
         )
 

@@ -70,6 +70,16 @@ class PreflightResult:
     """``Spec.differing``."""
 
 
+@dataclass(frozen=True, slots=True)
+class CheckMode:
+    """How the check goes on behind the preflight."""
+
+    folder: str
+    """The folder of states meanwhile."""
+    beside: bool
+    """Whether a run starts beside it."""
+
+
 def preflight(
     recipe: Recipe,
     hparams: Sequence[Mapping[str, Any]],
@@ -81,7 +91,7 @@ def preflight(
     """Check the task with every config, and the dataset at ``data``, which is prepared first if ``prepare``;
     train and validate the first batch, unless the recipe or ``CEREBRO_CHECK`` says ``off``. Raises what is
     wrong: a ``RecipeError``, ``TaskError``, ``DataError``, ... ``env`` is as for ``call``."""
-    result, process = preflight_and_check(recipe, hparams, data, prepare=prepare, extent=None, env=env)
+    result, process = preflight_and_check(recipe, hparams, data, prepare=prepare, mode=None, env=env)
     process.end()
     return result
 
@@ -92,13 +102,12 @@ def preflight_and_check(
     data: str,
     *,
     prepare: bool,
-    extent: Mapping[str, Any] | None,
+    mode: CheckMode | None,
     env: Mapping[str, str] | None = None,
 ) -> tuple[PreflightResult, SubprocessCall]:
-    """The preflight, and its process, which goes on to check whether units equal an ordinary fit, as far as
-    ``extent`` (``check_configs.Extent``) says. Each further answer is a ``CheckedConfig``, or names the
-    ``PART`` of the check that is done next. Only where a run is to start ``beside`` it, the first batch comes
-    first."""
+    """The preflight, and its process, which goes on to check whether units equal an ordinary fit, if there is
+    a ``mode``. Each further answer is a ``CheckedConfig``, or names the ``PART`` of the check that is done
+    next. Only where a run is to start ``beside`` it, the first batch comes first."""
     source = recipe.source
     request = {
         "recipe": recipe.resolved(),
@@ -108,8 +117,8 @@ def preflight_and_check(
         "hparams": list(map(dict, hparams)),
         "data": data,
         "prepare": prepare,
-        "first_batch": check_policy(recipe) != "off" if extent is None else extent.get("beside", False),
-        "extent": extent,
+        "first_batch": check_policy(recipe) != "off" if mode is None else mode.beside,
+        "mode": None if mode is None else asdict(mode),
         "caller": asdict(settings_here(recipe)),
     }
     with probe(recipe) as request["probe"]:
@@ -356,15 +365,15 @@ def _check_first_batch(request: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _check_exactness(request: Mapping[str, Any], answer: Answer) -> None:
-    if (extent := request["extent"]) is None:
+    if (mode := request["mode"]) is None:
         return
-    from cerebro_elastic.runs.exactness.check_configs import Extent, check_configs
+    from cerebro_elastic.runs.exactness.check_configs import check_configs
 
     def say(text: str) -> None:
         answer({PART: text})
 
     recipe, points, data = _recipe_of(request), request["hparams"], request["data"]
-    for checked in check_configs(recipe, points, data, Extent(**extent), say):
+    for checked in check_configs(recipe, points, data, mode["folder"], say, beside=mode["beside"]):
         answer(checked.as_json())
 
 

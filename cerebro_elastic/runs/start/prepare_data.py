@@ -17,7 +17,7 @@ from cerebro_elastic.data.ragged import Columns
 from cerebro_elastic.errors import DataError, RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.data import Preparation
-from cerebro_elastic.registry import import_object, is_reference, load, names
+from cerebro_elastic.registry import import_object, is_reference
 from cerebro_elastic.system import arguments
 from cerebro_elastic.system.files import understood
 
@@ -191,10 +191,6 @@ def _source(source: str | Path | Callable[[], Mapping[str, Any]], root: Path) ->
     if callable(source):
         return source
     name = str(source)
-    kind, _, rest = name.partition(":")
-    if kind in names("cerebro.sources"):
-        read: Callable[[str, Path], Source] = load("cerebro.sources", kind)
-        return read(rest, root)
     if is_reference(name):
         function: Source = import_object(name, root)
         return function

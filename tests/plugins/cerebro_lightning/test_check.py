@@ -59,13 +59,14 @@ def test_a_module_that_differs_from_itself_is_no_fault_of_hopping(
 
 def test_a_clock_that_is_only_noted_is_no_harm(clean_process: Ranks, tmp_path: Path) -> None:
     found = planted(clean_process, "LogsAClock", tmp_path)
-    assert found.outcome is CheckOutcome.VARIES
+    assert found.outcome is CheckOutcome.EQUAL
     assert "seconds" in found.story
 
 
 def test_a_refusal_by_units_alone_is_reported(clean_process: Ranks, tmp_path: Path) -> None:
     found = planted(clean_process, "RaisesInUnits", tmp_path)
-    assert found.outcome is CheckOutcome.REFUSED
+    assert found.outcome is CheckOutcome.FAILED
+    assert found.story.startswith("in units, and not in one ordinary fit: ")
     assert "made_late" in found.story
 
 

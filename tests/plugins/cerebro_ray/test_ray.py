@@ -24,15 +24,12 @@ from ray.util import get_node_ip_address
 
 import cerebro_elastic
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.data.manifest import read_manifest
-from cerebro_elastic.errors import CerebroError, DataError, RunError
+from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.runs.catalog import places_of
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
-from cerebro_elastic.runs.start.prepare_data import prepare
 from cerebro_elastic.system.run_key import VARIABLE
 from cerebro_ray import driver
-from cerebro_ray._ray_internals import draining_nodes
 from cerebro_ray.cluster import check_version
 from cerebro_ray.driver import run as run_on_ray
 from cerebro_ray.host_actor import HostCommand, HostEnd
@@ -73,26 +70,6 @@ class Slow(nn.Linear):
 def model():
     return Slow(8, 2)
 """
-DATASETS = """
-import ray.data
-
-
-def rows():
-    dataset = ray.data.range(1000, override_num_blocks=7)
-    return dataset.map_batches(lambda batch: {"x": batch["id"] / 1000, "y": batch["id"] % 3})
-
-
-def no_rows():
-    return []
-
-
-def failing():
-    def fail(batch):
-        raise ValueError("no such luck")
-
-    return ray.data.range(10).map_batches(fail)
-"""
-
 STOPPED = """
 import os, signal, sys
 from cerebro_elastic.cli.options import stopped_as_by_ctrl_c
@@ -289,28 +266,6 @@ def test_sigterm_is_ours_beside_ray(cluster: Cluster) -> None:
         [sys.executable, "-c", STOPPED, cluster.address], capture_output=True, text=True, timeout=SOON
     )
     assert (done.returncode, done.stdout) == (0, "stopped as by Ctrl-C\n"), done.stderr
-
-
-@pytest.mark.cluster
-@pytest.mark.usefixtures("imports_as_found")
-def test_blocks_of_ray_data_become_partitions(cluster: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "ray_rows.py").write_text(DATASETS)
-    add(cluster, 2)
-    ray.init(cluster.address, log_to_driver=False)
-    assert draining_nodes() == {}
-    prepare("ray.data:ray_rows:rows", str(tmp_path / "data"), partitions=3, root=tmp_path)
-    manifest = read_manifest(str(tmp_path / "data"))
-    assert sum(part.rows for part in (*manifest.train, *manifest.valid)) == 1000
-    with pytest.raises(DataError, match=r"returned a list: it must return a ray\.data"):
-        prepare("ray.data:ray_rows:no_rows", str(tmp_path / "no"), partitions=3, root=tmp_path)
-    with pytest.raises(DataError, match="no such luck"):
-        prepare("ray.data:ray_rows:failing", str(tmp_path / "no"), partitions=3, root=tmp_path)
-
-
-@pytest.mark.parametrize("name", ["", "parquet", "parqet:x", "no reference", "ray_rows"])
-def test_a_source_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"give ray\.data:module:function"):
-        prepare(f"ray.data:{name}", str(tmp_path / "data"), partitions=2, root=tmp_path)
 
 
 def test_settings_of_a_run_reach_its_hosts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,19 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import recorded_run
 from logged_run import HPARAMS, Election, Record
 
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, ConfigResumed
-from cerebro_elastic.errors import RecipeError, RunError
+from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.reporting.logged import Logged, RunEnd
-from cerebro_elastic.runs.logging.log_forwarder import LogForwarder
-from cerebro_elastic.runs.logging.loggers import SharedLogPosition, TrackerPosition, track
+from cerebro_elastic.reporting.logged import Logged
+from cerebro_elastic.runs.logging.log_forwarder import FileLogPosition, LogForwarder, LogPosition
+from cerebro_elastic.runs.logging.loggers import SharedLogPosition
 from cerebro_elastic.runs.logging.remote_loggers import RemoteTracker
-from cerebro_elastic.runs.results.export import export
-from cerebro_elastic.runs.run import Run
 from cerebro_trackers.mlflow_tracker import MlflowTracker
 from cerebro_trackers.wandb_tracker import WandbTracker
 from support.histories import child
@@ -36,14 +33,9 @@ if TYPE_CHECKING:  # they take seconds to import, which is left to the one proce
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty database of MLflow's: to make one takes a second."""
     folder = tmp_path_factory.mktemp("empty%20#?")
-    MlflowTracker("r", "none", str(folder)).written()
+    rows = [{"step": 0.0, "loss": 1.0}]
+    MlflowTracker("r", "none", str(folder)).write(Logged("c0000", HPARAMS, rows, 1000.0, 1001.0))
     return folder / "mlflow.db"
-
-
-@pytest.fixture(scope="module")
-def finished_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose recipe names no logger."""
-    return recorded_run.record(tmp_path_factory.mktemp("elsewhere"), loggers=[]).folder.path
 
 
 @pytest.fixture
@@ -67,8 +59,8 @@ def tracker(folder: Path) -> MlflowTracker:
     return MlflowTracker("r", "one", str(folder), experiment="mine")
 
 
-def send(record: Record, to: MlflowTracker, ours: Any = lambda: True) -> None:
-    with LogForwarder(record.history, "mlflow", to, TrackerPosition(to, ours), record.said.append):
+def send(record: Record, to: MlflowTracker, position: LogPosition) -> None:
+    with LogForwarder(record.history, "mlflow", to, position, record.said.append):
         pass
 
 
@@ -87,13 +79,13 @@ def test_the_next_leader_goes_on_with_the_same_runs(
     record: Record, mlflow: MlflowClient, tmp_path: Path
 ) -> None:
     election = Election(tmp_path, MemoryStore())
-    ours = {name: SharedLogPosition(election.ledger, election.candidate(name)).ours for name in "ab"}
+    a, b = (SharedLogPosition(election.ledger, election.candidate(name), "mlflow/") for name in "ab")
     election.elect("a")
     record.commit("c0000", 0)
     record.commit("c0000", 1)
-    send(record, tracker(tmp_path), ours["a"])
+    send(record, tracker(tmp_path), a)
     # It was killed behind the rows of the last visit, and when it had made the next config's run.
-    mlflow.set_tag(runs(mlflow)["c0000"].info.run_id, "cerebro.visits", "1")
+    a.write("c0000", 1)
     dying, bad = tracker(tmp_path), [{"step": 0.0, "loss": "bad"}]
     with pytest.raises(Exception, match="bad"):
         dying.write(Logged("c0001", HPARAMS, bad, 1000.0, 1001.0))  # type: ignore[list-item]
@@ -101,9 +93,9 @@ def test_the_next_leader_goes_on_with_the_same_runs(
     for place in range(8):
         record.commit("c0001", place)
     election.elect("b")
-    send(record, tracker(tmp_path), ours["b"])
+    send(record, tracker(tmp_path), b)
     record.commit("c0000", 3)
-    send(record, tracker(tmp_path), ours["a"])  # it was only suspended, and does not know yet
+    send(record, tracker(tmp_path), a)  # it was only suspended, and does not know yet
     assert record.said == []
     found = runs(mlflow)
     assert set(found) == {"r", "c0000", "c0001"}
@@ -122,14 +114,8 @@ def test_ends_a_clone_and_a_config_that_goes_on(record: Record, mlflow: MlflowCl
     record.tell(ConfigEnded(record.next(), "c0000", Status.STOPPED, "hopeless"))
     record.tell(ConfigEnded(record.next(), "c0001", Status.FAILED, "out of memory"))
     record.tell(ConfigEnded(record.next(), "c0002", Status.STOPPED, "enough", by_hand=True))
-    to = tracker(tmp_path)
-    send(record, to)
-    report = tmp_path / "report.html"
-    report.write_text("the report")
-    model = tmp_path / "exported"
-    model.mkdir()
-    (model / "model.safetensors").touch()
-    to.end_run(RunEnd("c0000", "val/acc", 0.5, 1001.0, [str(report)], {"c0000": str(model)}))
+    position = FileLogPosition(tmp_path / "logged.json")
+    send(record, tracker(tmp_path), position)
     found = runs(mlflow)
     assert {name: run.info.status for name, run in found.items()} == {
         "r": "FINISHED",
@@ -144,14 +130,10 @@ def test_ends_a_clone_and_a_config_that_goes_on(record: Record, mlflow: MlflowCl
         "stopped",
     ]
     assert (tags["c0001"]["cerebro.reason"], tags["c0002"]["cerebro.parent"]) == ("out of memory", "c0000")
-    assert (tags["r"]["cerebro.best"], found["r"].data.metrics) == ("c0000", {"best val/acc": 0.5})
-    assert [file.path for file in mlflow.list_artifacts(found["r"].info.run_id)] == ["report.html"]
-    (stored,) = mlflow.list_artifacts(found["c0000"].info.run_id, "model")
-    assert stored.path == "model/model.safetensors"
     # The run is extended: the same runs go on.
     record.tell(ConfigResumed(record.next(), "c0000", "extended"))
     record.commit("c0000", 1)
-    send(record, tracker(tmp_path))
+    send(record, tracker(tmp_path), position)
     found = runs(mlflow)
     assert (found["r"].info.status, found["c0000"].info.status) == ("RUNNING", "RUNNING")
     assert [step for step, _ in curve(mlflow, found["c0000"], "loss")] == [0, 1, 2, 3]
@@ -168,7 +150,7 @@ def test_a_tracker_that_is_away_gets_all_later_and_nobody_sees_its_password(
     def send_to(server: str) -> None:
         env = {"MLFLOW_TRACKING_URI": server, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
         remote = RemoteTracker("mlflow", settings, log, env)
-        position = TrackerPosition(remote, lambda: True)
+        position = FileLogPosition(tmp_path / "logged.json")
         with LogForwarder(record.history, "mlflow", remote, position, record.said.append):
             pass
 
@@ -177,9 +159,7 @@ def test_a_tracker_that_is_away_gets_all_later_and_nobody_sees_its_password(
     first, second = record.said
     assert first.startswith("mlflow gets nothing for now: ")
     assert "127.0.0.1" in first
-    assert (
-        second == f"mlflow lacks what came since then; to send it: cerebro report {tmp_path.name} --to mlflow"
-    )
+    assert second == "mlflow lacks what came since then; the run's own report has it"
     assert "s3cret" not in f"{first} {log.read_text()}"
     record.commit("c0000", 1)
     send_to("")
@@ -260,43 +240,6 @@ def test_wandb_has_a_group_with_a_run_for_each_config(record: Record, tmp_path: 
     assert [row.step.num for row in rows] == list(range(16)), "none is missing, none is there twice"
     (end,) = [record.exit for record in after if record.WhichOneof("record_type") == "exit"]
     assert end.exit_code == 0
-
-
-def test_a_run_is_sent_after_its_end(empty: Path, finished_elsewhere: Path, tmp_path: Path) -> None:
-    """Also one whose recipe names no tracker; with an exported model."""
-    from mlflow import MlflowClient
-
-    shutil.copy(empty, finished_elsewhere.parent / "mlflow.db")
-    result = Run.open(finished_elsewhere).result
-    exported = tmp_path / "exported"
-    export(result, exported)
-    track(result.folder.path, "mlflow", models=[exported])
-    client = MlflowClient(f"sqlite:///{finished_elsewhere.parent}/mlflow.db")
-    experiment = client.get_experiment_by_name("cerebro-elastic").experiment_id
-    found = {run.info.run_name: run for run in client.search_runs([experiment])}
-    assert {name: run.info.status for name, run in found.items()} == dict.fromkeys(
-        ["recorded", "c0000", "c0001"], "FINISHED"
-    )
-    of_run = client.list_artifacts(found["recorded"].info.run_id)
-    assert {file.path for file in of_run} == {"metrics.csv", "report.html"}
-    best = found[result.best.config]
-    assert found["recorded"].data.metrics == {"best val_loss": result.best.best}
-    assert best.data.metrics["val_loss"] == result.best.curve[-1]["val_loss"]
-    models = client.list_artifacts(best.info.run_id, "model")
-    assert "model/model.safetensors" in {file.path for file in models}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("mlfow",), "did you mean 'mlflow'"),
-        (("wandb", "."), "wandb takes no exported models"),
-        (("mlflow", "."), "is no exported model: give a folder that"),
-    ],
-)
-def test_runs_that_cannot_be_tracked(arguments: Any, message: str, finished_elsewhere: Path) -> None:
-    with pytest.raises(RunError, match=message):
-        track(finished_elsewhere, arguments[0], models=arguments[1:])
 
 
 @pytest.mark.parametrize(
