@@ -133,6 +133,7 @@ def write_recipe(folder: Path, nodes: int, *, epochs: int, search: Mapping[str, 
         },
         "search": dict(search),
         "objective": {"metric": "train_loss", "mode": "min"},
+        "limits": {"configs": max(1000, int(search.get("num", 0)))},
     }
     (folder / "growth.yaml").write_text(yaml.safe_dump(recipe))
 

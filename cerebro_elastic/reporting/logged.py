@@ -91,21 +91,19 @@ class ConfigEnd:
     """The URL of its last state; empty without one."""
 
 
-def config_ends(view: RunView) -> Iterator[ConfigEnd]:
-    """The configs that get no more units."""
-    for config in view.state.configs.values():
-        if config.status is not Status.LIVE:
-            visits = view.visits.get(config.id, ())
-            yield ConfigEnd(
-                config.id,
-                config.hparams,
-                _end_status(config),
-                config.reason,
-                visits[-1].ended if visits else None,
-                config.revision,
-                parent_of(config),
-                config.head.url if config.head is not None else "",
-            )
+def config_end(view: RunView, config: Config) -> ConfigEnd:
+    """How a config has ended that gets no more units."""
+    visits = view.visits.get(config.id, ())
+    return ConfigEnd(
+        config.id,
+        config.hparams,
+        _end_status(config),
+        config.reason,
+        visits[-1].ended if visits else None,
+        config.revision,
+        parent_of(config),
+        config.head.url if config.head is not None else "",
+    )
 
 
 def _end_status(config: Config) -> EndStatus:

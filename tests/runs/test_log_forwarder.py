@@ -17,6 +17,7 @@ from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import ConfigEnded, ConfigResumed
 from cerebro_elastic.reporting.logged import ConfigEnd, Logged
 from cerebro_elastic.reporting.tensorboard import TensorBoard
+from cerebro_elastic.runs.logging.log_forwarder import FileLogPosition
 from cerebro_elastic.runs.logging.loggers import SharedLogPosition
 from cerebro_elastic.runs.logging.remote_loggers import RemoteLogger
 from support.memory_store import MemoryStore
@@ -53,6 +54,17 @@ def record(tmp_path: Path) -> Record:
 
 def steps(config: str, places: Sequence[int]) -> list[tuple[str, float]]:
     return [(config, step) for place in places for step in (2 * place, 2 * place + 1)]
+
+
+def test_a_position_is_read_back_as_it_was_noted_last(tmp_path: Path) -> None:
+    """Also from a file of an earlier release, which is one object, and behind a line that a kill has torn."""
+    path = tmp_path / "logged.json"
+    path.write_text('{"c0000": 1, "c0001": 1}')
+    FileLogPosition(path).write("c0000", 2)
+    with path.open("a") as file:
+        file.write('\n{"c0001": 1')
+    FileLogPosition(path).write("c0000/end", 30)
+    assert FileLogPosition(path).read() == {"c0000": 2, "c0001": 1, "c0000/end": 30}
 
 
 def test_earlier_and_later_rows_are_written_once(record: Record) -> None:

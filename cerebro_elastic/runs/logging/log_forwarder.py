@@ -16,10 +16,11 @@ from typing import Protocol, Self
 
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.errors import StoreError, TrackerAway
-from cerebro_elastic.reporting.logged import Logged, Logger, config_ends, parent_of, read_rows
+from cerebro_elastic.reporting.logged import Logged, Logger, config_end, parent_of, read_rows
 from cerebro_elastic.store.ledger.journal import JournalReader
-from cerebro_elastic.system.files import write_text
+from cerebro_elastic.system.files import as_its_folder
 
 _PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 """Seconds between two looks at the record. They grow while a tracker is away."""
@@ -47,11 +48,18 @@ def end_of(config: str) -> str:
 
 
 class FileLogPosition:
-    """A position in a file of this machine, for a logger that no other machine writes to."""
+    """A position in a file of this machine, for a logger that no other machine writes to.
+
+    Each note is a line of its own: what it costs does not grow with the configs. Of a name the last one
+    counts, and a line that a kill has torn is no note.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._written: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
+        self._written: dict[str, int] = {}
+        for line in path.read_text().splitlines() if path.exists() else ():
+            with suppress(ValueError):
+                self._written |= json.loads(line)
 
     def ours(self) -> bool:
         return True
@@ -60,8 +68,9 @@ class FileLogPosition:
         return self._written
 
     def write(self, name: str, number: int) -> None:
-        self._written = {**self._written, name: number}
-        write_text(self._path, json.dumps(self._written))
+        self._written[name] = number
+        with open(self._path, "a", encoding="utf-8", opener=as_its_folder) as file:
+            file.write("\n" + json.dumps({name: number}))
 
 
 class LogForwarder:
@@ -189,15 +198,17 @@ class LogForwarder:
 
     def _write_ends(self, written: dict[str, int]) -> None:
         """Write how configs have ended, as far as that was not written before."""
-        for end in config_ends(self._view):
-            if written.get(end_of(end.config)) != end.revision:
-                if not self._position.ours():
-                    self._leave()
-                    return
-                self._logger.end(end)
-                written[end_of(end.config)] = self._buffered[end_of(end.config)] = end.revision
-                for name in (end.config, end_of(end.config)):
-                    self._note(name)
+        for config in self._view.state.configs.values():
+            name = end_of(config.id)
+            if config.status is Status.LIVE or written.get(name) == config.revision:
+                continue
+            if not self._position.ours():
+                self._leave()
+                return
+            self._logger.end(config_end(self._view, config))
+            written[name] = self._buffered[name] = config.revision
+            for noted in (config.id, name):
+                self._note(noted)
 
     def _note(self, name: str) -> None:
         if name in self._buffered:
