@@ -17,6 +17,7 @@ from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import ConfigEnded, ConfigResumed
 from cerebro_elastic.reporting.logged import ConfigEnd, Logged
 from cerebro_elastic.reporting.tensorboard import TensorBoard
+from cerebro_elastic.runs.logging import log_forwarder
 from cerebro_elastic.runs.logging.log_forwarder import FileLogPosition
 from cerebro_elastic.runs.logging.loggers import SharedLogPosition
 from cerebro_elastic.runs.logging.remote_loggers import RemoteLogger
@@ -206,7 +207,10 @@ def own(root, label):
 """
 
 
-def test_lightnings_loggers_work_in_a_process_of_their_own(record: Record, tmp_path: Path) -> None:
+def test_lightnings_loggers_work_in_a_process_of_their_own(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_forwarder, "_END_SECONDS", 600.0)  # the process has the lowest priority
     (tmp_path / "users_logger.py").write_text(OWN)
     own = {"class": "users_logger:own", "args": {"root": str(tmp_path), "label": "{run}-{config}"}}
     for place in (0, 1):
