@@ -78,16 +78,3 @@ def test_what_is_left_is_what_the_forecast_says() -> None:
     longer = replace(middle.usage, seconds=2 * middle.usage.seconds)
     assert seconds_left(replace(middle, usage=longer)) == pytest.approx(2 * usual, rel=0.15)
     assert seconds_left(replace(middle, nodes={})) is None
-
-
-def test_replicas_spread_what_is_left() -> None:
-    """Of two nodes the second is as fast; all that is left may go to either."""
-    done = played(plan=replace(PLAN, min_nodes=2, max_nodes=2))
-    middle = RunView(done.events[: len(done.events) // 2]).state
-    both = tuple(sorted(middle.nodes))
-    spread = replace(middle, homes=dict.fromkeys(range(4), both))
-    alone, shared = gap(middle), gap(spread)
-    assert alone is not None
-    assert shared is not None
-    assert shared.bound <= alone.bound * (1 + 1e-9)
-    assert shared.bound == pytest.approx(alone.bound, rel=0.1)

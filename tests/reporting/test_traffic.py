@@ -8,7 +8,6 @@ from typing import Any
 from cerebro_elastic.core.history.derived import add_usage
 from cerebro_elastic.core.history.view import RunView
 from cerebro_elastic.core.model.attempts import Visit
-from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.state import Usage
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.data.manifest import Manifest
@@ -61,15 +60,6 @@ def test_a_partition_that_a_cache_had_dropped_was_read_again(manifest: Manifest)
     roomy = [replace(each, cached=(0, 1)) for each in limited]
     assert summarize_traffic(viewed(*roomy), manifest).read == 200_000
     assert not summarize_traffic(viewed(replace(limited[0], cached=None)), manifest).limited
-
-
-def test_a_partition_fetched_on_demand_was_read_once_more(manifest: Manifest) -> None:
-    home = visit("c", 0, 0, 1, 1)
-    away = [replace(home, node="m", unit=Unit("c", epoch, 0), fetch_seconds=2.0 - epoch) for epoch in (1, 2)]
-    view = viewed(home, *away)
-    assert summarize_traffic(view, manifest).read == 200_000
-    view.nodes = {name: Node(name, "one", 1) for name in "nm"}
-    assert summarize_traffic(view, manifest).read == 100_000
 
 
 def test_a_row_that_differs_from_the_kept_one_is_said_with_what_was_trained_before() -> None:
