@@ -103,6 +103,7 @@ def test_every_command_is_understood(page: str) -> None:
 @pytest.mark.usefixtures("imports_as_found")
 def test_the_readmes_commands_after_a_run(newcomer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CEREBRO_HOME", str(newcomer / "runs"))
+    monkeypatch.setenv("PYTHONHASHSEED", "0")  # or `replay` replaces this process by one that has it
     after = [c for c in commands("README.md") if c[0].endswith("cerebro") and c[1] not in LIVE]
     assert {command[1] for command in after} == {"verify", "replay", "status", "doctor"}
     for command in after:

@@ -9,7 +9,7 @@ configs share it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -72,7 +72,7 @@ def differing(
     found = {name: _ANOTHER.format(what=what) for name, what in found.items()}
     for name, value in once["made"].items():
         if name in again["made"] and again["made"][name] != value:
-            found[BATCHES] = _OTHER_BATCHES.format(what=name, why=_why(again["lazy"]))
+            found[BATCHES] = _OTHER_BATCHES.format(what=name)
             break
     return found
 
@@ -82,16 +82,11 @@ _ANOTHER = (
     "kept for the run, and each epoch opens them again; move random parts into `augment`"
 )
 _OTHER_BATCHES = (
-    "{what} returned something else for the same rows under the same seed{why}: no batch is kept or shared, "
-    "and nodes and `replay` will differ. It depends on more than its arguments: the time, a counter, a "
-    "generator of the system, also while its file is imported (how-to/data.md, 'Random numbers')"
+    "{what} returned something else for the same rows under the same seed: no batch is kept or shared, and "
+    "nodes and `replay` will differ. It depends on more than its arguments: the time, a counter, a generator "
+    "of the system, also while its file is imported, or one that the first call makes, and not the "
+    "constructor (how-to/data.md, 'Random numbers')"
 )
-
-
-def _why(lazy: Sequence[str]) -> str:
-    if not lazy:
-        return ""
-    return f" ({', '.join(lazy)} was made in the first call: make it in the constructor, where it is seeded)"
 
 
 def _made_again(
@@ -109,7 +104,6 @@ def _made(
     kept: dict[str, str] = {}
     made: dict[str, str] = {}
     what: dict[str, str] = {}
-    lazy: list[str] = []
     for training, partition in partitions.items():
         of_phase = loader.of_phase(training=training, epoch=0)
         generators = ForeignGenerators(of_phase.objects)
@@ -125,9 +119,7 @@ def _made(
             partition, of_phase, first, generators, 2 if again else 0, only=said
         ):
             kept[column], what[column] = digest, name
-        later = ForeignGenerators(of_phase.objects).by_path
-        lazy += sorted(later.keys() - generators.by_path.keys())
-    return {"kept": kept, "made": made, "what": what, "lazy": lazy}
+    return {"kept": kept, "made": made, "what": what}
 
 
 def _digests(
