@@ -1,4 +1,4 @@
-"""What the store says to a node's rank: its assignments, the request to leave, the end of the run."""
+"""The store's news for a node's rank: its assignments, the request to leave, the end of the run."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from cerebro_elastic.store.ledger.worker import WorkerLedger
 from cerebro_elastic.worker.leaving import Leaving
 
 Message = Attempt | BaseException | None
-"""An assignment, or an error; ``None``: the run has ended, or the rank was asked to leave."""
+"""An assignment, or an error; ``None``: the run has ended, or the rank must leave."""
 
 
 class AssignmentWatcher:
     """Watches the keys of the node of this name and ``boot`` id.
 
-    Each assignment comes once, in order, whatever happens to the connection. When the node is drained,
-    ``leaving`` is asked; when ``leaving`` is asked, the node is drained.
+    Each assignment comes once, in order, whatever happens to the connection. A drained node sets ``leaving``,
+    and ``leaving`` drains the node.
     """
 
     def __init__(self, ledger: WorkerLedger, node: str, boot: str, leaving: Leaving) -> None:
@@ -73,7 +73,7 @@ class AssignmentWatcher:
             The attempt; ``None`` when the run has ended or the rank is to leave.
 
         Raises:
-            BaseException: What one of the threads has raised.
+            BaseException: The exception of one of the threads.
         """
         if self._leaving.asked:
             return None

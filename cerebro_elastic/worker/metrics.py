@@ -84,7 +84,7 @@ class NodeMetrics:
 
 @dataclass(frozen=True, eq=False)
 class _Collector:
-    """What a registry of prometheus_client collects from."""
+    """The interface that a registry of prometheus_client collects from."""
 
     metrics: NodeMetrics
     cache: PartitionCache

@@ -231,8 +231,8 @@ class RankAttempt:
             self._context.cleaner.begin(partial(self._context.collector.refused, visit))
 
     def _await_reason(self, error: GroupBroken) -> None:
-        """A peer is lost. Its own rank, its agent or the controller knows why, and ends the attempt with
-        that reason. The lead gives up if none of them does in time."""
+        """A peer is lost. Its own rank, its agent or the controller has the reason, and ends the attempt with
+        it. The lead gives up if none of them does in time."""
         from cerebro_elastic.training.parallel import group
 
         self._context.metrics.ended(self.attempt, Outcome.BROKEN)
@@ -269,7 +269,7 @@ class RankAttempt:
             context.ledger.fail(self.attempt, self._config, failure)
 
     def _announce_leaving(self) -> None:
-        """Let the history say that the node was asked to leave before it says what the node left undone.
+        """Record the node's request to leave before the rest that it leaves undone.
 
         The thread that announces this otherwise may be slower than this unit. (In a gang another node may be
         the one that leaves.)

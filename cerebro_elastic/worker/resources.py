@@ -1,4 +1,4 @@
-"""What does a rank take of its machine, and how much may it take? Memory, CPU time, and the work of its GPU.
+"""A rank's use of its machine, and its limits: memory, CPU time, and the work of its GPU.
 
 Memory is an accelerator's, as torch's allocator counts it; on a CPU it is the process's resident memory, as
 the kernel counts it. A measurement costs a unit some reads of ``/proc``. A device's utilisation is read once
@@ -51,7 +51,7 @@ def bytes_of(env: Mapping[str, str], name: str) -> int | None:
 
 
 def free_bytes(device: str, limit: int | None) -> int:
-    """The bytes that a unit may take now: those that are free, at most ``limit``."""
+    """The bytes that a unit may take now: the free ones, at most ``limit``."""
     free = devices.free_bytes(device) if devices.is_accelerator(device) else None
     free = _free_on_host() if free is None else free
     return free if limit is None else min(free, limit)
@@ -142,7 +142,7 @@ def _cpu_seconds_of(pid: int | None) -> float:
 
 
 def gpu_utilization(device: str) -> float | None:
-    """The share of the last moment in which the GPU was at work; ``None`` where nobody says so."""
+    """The GPU's utilisation in the last moment, as a share; ``None`` if it is unknown."""
     if not devices.is_accelerator(device) or not _known:
         return None
     try:
@@ -153,7 +153,7 @@ def gpu_utilization(device: str) -> float | None:
 
 
 _known = {True}
-"""Emptied once GPUs cannot be asked."""
+"""Emptied once GPUs cannot be queried."""
 
 
 class ResourceMeter:
@@ -167,7 +167,7 @@ class ResourceMeter:
         self._samples: list[float] = []
 
     def watching(self, beat: Callable[[], None]) -> Callable[[], None]:
-        """``beat``, which is called often while a unit trains, and asks the GPU now and then."""
+        """``beat``, which is called often while a unit trains, and queries the GPU now and then."""
         if not devices.is_accelerator(self._device):
             return beat
 
@@ -238,8 +238,8 @@ class Growth:
 def start_anew() -> None:
     """Replace this process by a fresh one with the same command, id, environment and output.
 
-    Libraries keep memory of units that are long over; DeepSpeed's ZeRO-3 is known for it. The agent does not
-    notice, the node's registration stands, no unit is lost and no restart is counted. A unit that is assigned
+    Libraries keep memory of finished units; DeepSpeed's ZeRO-3 is known for it. The agent does not notice,
+    the node's registration remains, no unit is lost and no restart is counted. A unit that is assigned
     meanwhile waits for some seconds.
     """
     if (workers := sys.modules.get("cerebro_elastic.data.reading.worker_processes")) is not None:

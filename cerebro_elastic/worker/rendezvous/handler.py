@@ -198,7 +198,7 @@ class NodeRendezvous(RendezvousHandler):
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _prepare_ranks(self) -> None:
-        """Set what ranks inherit, and end with the parent process, if one is named."""
+        """Set the variables that ranks inherit, and end with the parent process, if one is named."""
         for name, value in (OF_TRAINING | SAFE_PATH).items():
             os.environ.setdefault(name, value)
         os.environ.update(self._settings.to_env())

@@ -99,7 +99,7 @@ def test_a_strategy_that_takes_too_much_memory_is_refused(
 ) -> None:
     monkeypatch.setenv("CEREBRO_MEMORY", "50M")
     cost = profiled(make_scene(deed="hoard"), tmp_path)
-    assert "MB on a rank, which may take 50 MB (CEREBRO_MEMORY)" in (cost.refusal or "")
+    assert "MB on a rank, whose limit is 50 MB (CEREBRO_MEMORY)" in (cost.refusal or "")
 
 
 def test_a_strategy_with_more_ranks_than_the_machine_has_is_not_profiled(
