@@ -84,7 +84,7 @@ class UnitCallbacks(keras.callbacks.Callback):  # type: ignore[misc]
         self.whole = False
         """Whether the unit came to its end."""
         self.logs: dict[str, float] = {}
-        """The epoch's metrics so far."""
+        """The epoch's present metrics."""
 
     def load(self, states: Sequence[Mapping[str, Any]]) -> None:
         """Restore the callbacks' attributes."""

@@ -56,7 +56,7 @@ class Slot:
         return self._actor is not None
 
     def ask_for_room(self) -> None:
-        """Request a machine from Ray, which may have to wait for its autoscaler."""
+        """Request a machine from Ray, which may wait for its autoscaler."""
         if self._group is None and not self.over:
             self._group = placement_group([dict(self._resources)], name=self.name)
 
