@@ -2,7 +2,7 @@
 
 Each node goes round the configs, from its own starting point, and takes the next idle one that is not done
 there. So all configs progress evenly, and the last units of a node belong to many configs. Configs so long
-that they might become the tail come first, the longest before the others. With so many units the rest is
+that they might become the tail come first, the longest before the others. With millions of units the rest is
 fine-grained enough: the loss at the end is a few units of thousands."""
 
 from __future__ import annotations
