@@ -95,7 +95,7 @@ class Mean:
 
     @property
     def value(self) -> float:
-        """The mean over all ranks. Every rank must read it; there must be a row."""
+        """The mean over all ranks. Every rank must read it, and at least one row must exist."""
         return collectives.total(self.total) / self.rows
 
 

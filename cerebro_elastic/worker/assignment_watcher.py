@@ -70,7 +70,7 @@ class AssignmentWatcher:
         """Wait for the next assignment.
 
         Returns:
-            The attempt; ``None`` when the run has ended or the rank is to leave.
+            The attempt; ``None`` when the run has ended or the rank must leave.
 
         Raises:
             BaseException: The exception of one of the threads.
@@ -91,7 +91,7 @@ class AssignmentWatcher:
         while self.waits():
             message = self._messages.get()
             if isinstance(message, Attempt) and message.may_queue and self._leaving.asked:
-                # The history is to say why: the thread that drains the node may be slower.
+                # The history must have the reason: the thread that drains the node may be slower.
                 NodeLedger(self._record).drain(self._node, max(0.0, self._leaving.left), self._boot)
                 self._ledger.give_up(message)
 

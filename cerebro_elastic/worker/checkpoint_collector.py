@@ -69,7 +69,7 @@ class CheckpointCollector:
         config = visit.unit.config
         known = self._histories.get(config)
         history = self._grown(known, visit) if known is not None else None
-        if history is None:  # none is known yet, or the store has gone back since
+        if history is None:  # none is known yet, or the store was reset since
             born_as = self._record.config(config) or Config(config, {})
             history = ConfigHistory.of(born_as, self._record.visits_of(config), self._plan)
         self._histories[config] = history

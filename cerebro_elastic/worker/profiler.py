@@ -25,7 +25,7 @@ from cerebro_elastic.worker.group_rendezvous import RankAssignment
 from cerebro_elastic.worker.rank_context import RankContext
 
 _BATCHES = 6
-"""How many batches are trained at least. The first is not timed, for it pays for work that is done once."""
+"""The least number of trained batches. The first is not timed, because it includes work that is done once."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def profile_attempt(
         job = runner.job(config, attempt.unit, state, strategy=attempt.strategy, beat=beat)
         with context.rendezvous.group(attempt, rank_assignment, hang_seconds):
             profiled = profile(runner, job, context.clock, meter, limit)
-    except (Exception, SystemExit) as error:  # whatever the user's code raises
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
         reason = refusal_of(attempt, error)
         if reason is None:
             raise
@@ -98,7 +98,7 @@ def profile(
     watch.begin(job.skip, job_batches.unit_batches(job))
     result = None
     with suppress(Stopped):  # of a task that does not split: it has seen as many batches
-        # If one rank refuses all do: none is left waiting for it.
+        # If one rank refuses all do, so that none waits for it.
         limited = replace(job, stop=watch.stop, memory_limit_bytes=collectives.least(free))
         result = runner.perform(limited)
     watch.end(job_batches.unit_batches(job))
@@ -143,7 +143,7 @@ class _Watch:
         """``UnitJob.stop``: whether ``done`` batches are enough."""
         self.times[done] = self._now()
         if done == self.skip + _BATCHES and self.seconds:
-            # All ranks train as many, and none trains the last: more than a batch may follow behind that.
+            # All ranks train the same number, and none trains the last: more than a batch may follow it.
             wanted = collectives.least(int(self.seconds / max(self.batch_seconds, 1e-6)))
             self.enough = max(done, min(self.skip + wanted, self.batches - 1))
         return done >= self.enough

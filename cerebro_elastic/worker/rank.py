@@ -49,7 +49,7 @@ def serve(env: Mapping[str, str], leaving: Leaving, heartbeat: Heartbeat) -> int
     has left.
 
     Returns:
-        The exit code; with 0 the agent ends, too. ``None``: the process is to be replaced by a fresh one.
+        The exit code; with 0 the agent ends, too. ``None``: a fresh process must replace this one.
     """
     logs.start()
     log = logs.EventLog(run=env["CEREBRO_RUN"], node=env["CEREBRO_NODE"])
@@ -88,7 +88,7 @@ def _serve(
     log: logs.EventLog,
     clock: Clock,
 ) -> bool:
-    """Do unit after unit. Returns whether a fresh process is to continue."""
+    """Do unit after unit. Returns whether a fresh process must continue."""
     identity = RankIdentity(env["CEREBRO_NODE"], env["CEREBRO_BOOT"], int(env.get("LOCAL_RANK", "0")))
     ranks, ledger = int(env.get("LOCAL_WORLD_SIZE", "1")), WorkerLedger(record)
     log = log if ranks == 1 else log.bind(local_rank=identity.local_rank)
@@ -161,7 +161,7 @@ def _beat(watchdog: Watchdog, leaving: Leaving) -> None:
 
 
 def _do_units(context: RankContext, assignments: AssignmentWatcher, env: Mapping[str, str]) -> bool:
-    """Do assigned units until the run ends, the rank is to leave, or only a fresh process can continue
+    """Do assigned units until the run ends, the rank must leave, or only a fresh process can continue
     (``True``): this one has grown, or a unit has changed shared variables of configs."""
     runner, identity = context.unit_runner, context.identity
     leads_node = identity.local_rank == 0
@@ -225,7 +225,7 @@ def warm_up() -> None:
 
 
 def wait_for_spec(record: Record, leaving: Leaving, log: logs.EventLog) -> Spec | None:
-    """The run's spec: a node may be there before the run is opened. ``None`` if it is to leave before."""
+    """The run's spec: a node may exist before the run is opened. ``None`` if it must leave before."""
     revision = record.store.range(record.keys.spec).revision
     spec = record.spec()
     if spec is None:

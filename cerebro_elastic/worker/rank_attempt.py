@@ -129,7 +129,7 @@ class RankAttempt:
         except GroupBroken as error:
             self._await_reason(error)
         except (Exception, SystemExit, KeyboardInterrupt, Stopped) as error:
-            # Whatever the user's code raises: a signal raises nothing here.
+            # The user's code may raise anything; a signal raises nothing here.
             self._give_up(error)
         else:
             if isinstance(result, TrainedUnit):
@@ -167,7 +167,7 @@ class RankAttempt:
     def _behind(self, trained: TrainedUnit, save: Future[SavedUnit]) -> RankAttempt | None:
         """This attempt as it ends behind the node's next unit; ``None`` if that begins after its end.
 
-        If the save takes long, tell the leader, so that it can give the node another unit meanwhile.
+        If the save takes long, tell the leader, so that it can give the node another unit in that time.
         """
         if not self._may_save_behind(trained):
             return None
@@ -186,8 +186,8 @@ class RankAttempt:
     def _may_save_behind(self, trained: TrainedUnit) -> bool:
         """Whether the next unit may begin before this one is saved.
 
-        Not if the node is to leave, nor in a gang, nor if nothing is left to save, nor without memory for
-        both states.
+        Not if the node must leave, nor in a gang, nor if nothing is left to save, nor without memory for both
+        states.
         """
         if self._context.leaving.asked or len(self.attempt.nodes) > 1 or not trained.staged_bytes:
             return False
@@ -253,7 +253,7 @@ class RankAttempt:
             clock.sleep(_LOOK_SECONDS)
 
     def _give_up(self, error: BaseException) -> None:
-        """When the rank is to leave, an exception is no failure of the unit: SIGTERM ends the processes that
+        """When the rank must leave, an exception is no failure of the unit: SIGTERM ends the processes that
         the unit uses, too."""
         context = self._context
         if context.leaving.asked:

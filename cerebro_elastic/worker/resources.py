@@ -135,7 +135,7 @@ def cpu_seconds() -> float:
 
 
 def _cpu_seconds_of(pid: int | None) -> float:
-    with suppress(OSError, IndexError, ValueError):  # it has ended meanwhile
+    with suppress(OSError, IndexError, ValueError):  # it has ended
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return _TICK * (int(fields[11]) + int(fields[12]))
     return 0.0
@@ -147,7 +147,7 @@ def gpu_utilization(device: str) -> float | None:
         return None
     try:
         return devices.utilization(device)
-    except Exception:  # whatever the driver's library raises: it is only shown to people
+    except Exception:  # the driver's library may raise anything: the figure is only shown to people
         _known.clear()
         return None
 
@@ -239,13 +239,13 @@ def start_anew() -> None:
     """Replace this process by a fresh one with the same command, id, environment and output.
 
     Libraries keep memory of finished units; DeepSpeed's ZeRO-3 is known for it. The agent does not notice,
-    the node's registration remains, no unit is lost and no restart is counted. A unit that is assigned
-    meanwhile waits for some seconds.
+    the node's registration remains, no unit is lost and no restart is counted. A unit that is assigned in
+    that time waits for some seconds.
     """
     if (workers := sys.modules.get("cerebro_elastic.data.reading.worker_processes")) is not None:
         workers.end_idle()  # no exit function runs here
     sys.stdout.flush()
     sys.stderr.flush()
-    # Python's own files close by themselves, those of libraries may not.
+    # Python's own files close automatically, those of libraries may not.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.execv(sys.executable, [*PYTHON, *(word for word in sys.orig_argv[1:] if word != "-P")])

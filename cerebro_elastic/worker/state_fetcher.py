@@ -67,7 +67,7 @@ class StateFetcher:
             self._copied[due] = self._copier.submit(self._copy, due)
 
     def begin(self, partition: int) -> None:
-        """A unit on ``partition`` begins: another one that was fetched for it is not kept any more."""
+        """A unit on ``partition`` begins: a different partition fetched ahead is no longer kept."""
         if self._next is not None and self._next[0] != partition:
             self._next = None
 
@@ -126,7 +126,7 @@ class StateFetcher:
             raise StorageError("the fetch was broken off: the rank ends")
 
     def close(self) -> None:
-        """Break off all fetches: a node that is to leave does not wait for them."""
+        """Break off all fetches: a node that must leave does not wait for them."""
         self._closed.set()
         self._thread.shutdown(cancel_futures=True)
         self._loader.shutdown(cancel_futures=True)

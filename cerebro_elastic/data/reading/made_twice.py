@@ -151,7 +151,7 @@ def _digests(
                 content = b"".join(map(bytes, encoded(value)))
             except CerebroError:
                 return
-            except Exception:  # whatever the user's class does, also when it is pickled
+            except Exception:  # the user's class may raise anything, also when it is pickled
                 continue
         # A function that draws counts as different under another seed, even if its value happens to be equal.
         # (A function that makes its model in its first call draws there, too.)

@@ -143,7 +143,7 @@ class ChannelEndpoint(Endpoint):
             return tls_refused(str(self), self._settings, details)
         if exc.code() is grpc.StatusCode.UNAVAILABLE and any(words in details for words in _NOT_CONNECTED):
             encryption = self._settings.encryption
-            return NotSent(f"cannot connect {encryption} ({details}): check that etcd is to be spoken to so")
+            return NotSent(f"cannot connect {encryption} ({details}): check that etcd expects that")
         return from_status(details, code, str(self))
 
 

@@ -152,7 +152,7 @@ def profile_on_rank(spec: str, cache: str, scratch: str, kind: str, config: str,
         return encode(_cost(runner, profiled, unit, by, scratch))
     except (DataError, StorageError, GroupBroken):
         raise
-    except (Exception, SystemExit) as error:  # whatever the user's code raises
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
         attempt = Attempt(unit, "here", 0, 0, strategy=by)
         failure = failure_of(attempt, "here", error, Path(files.here(decode(spec, Spec).root)))
         reason = refusal_of(attempt, error) or f"its profile failed: {failure.story}"

@@ -156,7 +156,7 @@ class NodeRendezvous(RendezvousHandler):
             self._ranks.begin()
             return
         store = EtcdStore(self._settings)
-        # Registration has its own patience: it must be possible to close it meanwhile.
+        # Registration has its own patience: closing it must remain possible.
         self._check_run(self._record(RetryingStore(store, self._patience, self._log)))
         kind = kind_here()
         devices = tuple(f"{kind}:{i}" for i in range(count_here())) or (CPU,)
