@@ -82,7 +82,7 @@ class UnitCallbacks(keras.callbacks.Callback):  # type: ignore[misc]
         self._continue_epoch = continue_epoch
         self._continue_draws = continue_draws
         self.whole = False
-        """Whether the unit came to its end."""
+        """Whether the unit reached its end."""
         self.logs: dict[str, float] = {}
         """The epoch's present metrics."""
 

@@ -123,7 +123,7 @@ def refuse_unmade(build: Callable[[], pl.LightningModule], by: Stepwise, name: s
             module = build()
             module.configure_model()
             optimizer = _first_optimizer(module)
-        except Exception:  # whatever the user's code needs
+        except Exception:  # the user's code may need anything
             return
     refuse_lazy(module, name)
     refuse_module(module, by, name)
@@ -137,7 +137,7 @@ def _first_optimizer(module: pl.LightningModule) -> Optimizer:
     """The module's first optimizer; a simple one if ``configure_optimizers`` needs the trainer."""
     try:
         configured: Any = module.configure_optimizers()
-    except Exception:  # whatever the user's code needs
+    except Exception:  # the user's code may need anything
         return SGD(module.parameters(), lr=0.0)
     optimizers, _, _ = configure_optimizers(MockOptimizer() if configured is None else configured)
     first: Optimizer = optimizers[0]

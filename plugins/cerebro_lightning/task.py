@@ -126,7 +126,7 @@ class LightningTask:
         with self._in_unit(), torch.device("meta"):
             try:
                 return _own_callbacks(self._build(hparams, seed=0)) if self._has_own_callbacks else ()
-            except Exception:  # whatever the user's code needs
+            except Exception:  # the user's code may need anything
                 return ()
 
     def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
@@ -253,7 +253,7 @@ class LightningTask:
             return {}
         try:
             self._measured(job, loaders, device, stage, notes)
-        except Exception:  # whatever the user's code does with a single row
+        except Exception:  # the user's code may fail on a single row
             return {}
         return notes.rows
 

@@ -1,8 +1,8 @@
 """Fits that ``cerebro check`` watches: their parts after each batch and at the ends of epochs, and the
 ordinary fit with which units are compared.
 
-Lightning calls all hooks by two functions of its module ``trainer.call``. They are wrapped meanwhile, so that
-module and trainer look unchanged from within; with one more callback they would not.
+Lightning calls all hooks by two functions of its module ``trainer.call``. They are wrapped during a watched
+fit, so that module and trainer look unchanged from within; with one more callback they would not.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Rungs:
-    """Of the configs that come to a rung, the best ``1 / reduction_factor`` are promoted to the next one."""
+    """Of the configs that reach a rung, the best ``1 / reduction_factor`` are promoted to the next one."""
 
     rungs: Sequence[int]
     """Numbers of epochs in all, rising; the first is the instance's ``epochs``."""

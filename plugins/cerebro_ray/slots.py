@@ -61,7 +61,7 @@ class Slot:
             self._group = placement_group([dict(self._resources)], name=self.name)
 
     def start(self, say: Callable[[str], None]) -> None:
-        """Start the actor, if Ray has a place for it and its pause is over."""
+        """Start the actor, if Ray has room for it and its pause is over."""
         ready = self._group is not None and not self.running and time.monotonic() >= self._next_start
         if not ready or not self._group.wait(timeout_seconds=0):
             return

@@ -213,7 +213,8 @@ class Base:
 
     @functools.cached_property
     def _unused_positions(self) -> int:
-        """How many positions no token gets: Roberta and its like count from behind that of padding."""
+        """The number of positions that no token gets: Roberta and similar models count from the one after
+        padding."""
         tables = (
             layer
             for name, layer in self._hollow(AutoModel, self.config).named_modules()
@@ -345,7 +346,7 @@ class Base:
             layer.is_causal for layer in hollow.modules() if hasattr(layer, "is_causal")
         } == {False}:
             raise TaskError(
-                f"{objective}: each token of a {type(hollow).__name__} sees those behind it, so it would "
+                f"{objective}: each token of a {type(hollow).__name__} sees later ones, so it would "
                 "copy the tokens to predict: give a model that looks back only, or an objective of classes"
             )
         return hollow
