@@ -331,7 +331,7 @@ class Start(Section):
             raise ValueError("give either `run`, another run's folder or id, or `checkpoint`, a URL")
         if self.run is not None and given - {"run", "config"}:
             names = ", ".join(sorted(given - {"run", "config"}))
-            raise ValueError(f"{names}: these are the other run's to say; remove them")
+            raise ValueError(f"{names}: the other run sets these; remove them")
         missing = [n for n in ("digest", "epoch", "hparams") if n not in given]
         if self.checkpoint is not None and missing:
             raise ValueError(

@@ -132,7 +132,7 @@ class ArrayTask(ABC):
         return self._takers.takes(name)
 
     def values(self, job: UnitJob) -> dict[str, Any]:
-        """All parameters that functions may name, but for their context."""
+        """All parameters that functions may name, except their context."""
         return self.values_for(job.hparams, job.epochs, job_batches.epoch_batches(job))
 
     def values_for(self, hparams: HParams, epochs: int, batches: int) -> dict[str, Any]:

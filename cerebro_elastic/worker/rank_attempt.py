@@ -41,7 +41,7 @@ _VERDICT = 0.25
 then a rank that hangs has ended, and its agent has found one that died."""
 _AFTER_FORMING_SECONDS = 10.0
 """The lead waits at least this much longer than a group may take to form: until then a sibling of a dead rank
-may try to reach it, deaf to its agent."""
+may try to reach it, and not react to its agent."""
 _APART_SECONDS = 15.0
 """How long the lead waits for that reason if the group could not be formed: a lost node is known by then."""
 _LOOK_SECONDS = 0.1

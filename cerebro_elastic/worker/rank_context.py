@@ -63,7 +63,7 @@ class RankContext:
         self.writer = BackgroundWriter(self.alarm)
         self.collector = CheckpointCollector(record, spec.storage, spec.plan, runner.recipe, self.log)
         self.cleaner = BackgroundCleaner(self.alarm)
-        """Has it do so behind the next unit."""
+        """Collects behind the next unit."""
         self.metrics = NodeMetrics(self.clock)
 
     def __enter__(self) -> Self:

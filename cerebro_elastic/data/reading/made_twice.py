@@ -67,7 +67,7 @@ def differing(
     if EMBED in found:
         raise RecipeError(
             "data.embed returned something else for the same rows at a second time, under another seed: "
-            "neither it, nor what makes its rows, may draw at random or count; is its model in eval mode?"
+            "neither it nor the makers of its rows may draw at random or count; is its model in eval mode?"
         )
     found = {name: _ANOTHER.format(what=what) for name, what in found.items()}
     for name, value in once["made"].items():

@@ -90,8 +90,8 @@ class ChannelEndpoint(Endpoint):
         return _json(answer)
 
     def _compare_clocks(self) -> None:
-        """Answers of gRPC have no date. etcd speaks HTTP at the same port, if only to say its version; where
-        something before it does not let that through, the clocks stay unknown."""
+        """Answers of gRPC have no date. etcd answers HTTP at the same port, at least with its version; if a
+        proxy before it blocks that, the clocks stay unknown."""
         try:
             with closing(GatewayEndpoint(self._address, self._settings)) as http:
                 http.version(_PATIENCE_SECONDS, None)
