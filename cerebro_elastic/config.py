@@ -22,7 +22,7 @@ GRACE = 10.0
 A_DAY = 86_400.0
 """Seconds within which any unit is finished."""
 DECIDING_SECONDS = 5.0
-"""The default for the seconds for which a check of a record makes decisions again."""
+"""The default seconds for which a check of a record makes decisions again."""
 
 _ENV = "CEREBRO_ETCD_"
 _UNIX = "unix:"
@@ -43,7 +43,7 @@ def settings_of_run(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def cache_folder(env: Mapping[str, str]) -> Path:
-    """The folder for what this host keeps of what lies elsewhere."""
+    """The folder for this host's copies of remote files."""
     return Path(env.get("CEREBRO_CACHE") or "~/.cache/cerebro").expanduser()
 
 
@@ -222,8 +222,8 @@ def seconds_from(env: Mapping[str, str], name: str) -> float | None:
 
 
 def price_from(env: Mapping[str, str]) -> float | None:
-    """What an hour of a node of this machine costs; ``None`` and ``RunError`` as ``seconds_from``."""
-    wanted = "what an hour of a node of this machine costs, a number of at least 0, such as 0.35"
+    """The price of an hour of a node of this machine; ``None`` and ``RunError`` as ``seconds_from``."""
+    wanted = "the price of an hour of a node of this machine, a number of at least 0, such as 0.35"
     return _number_from(env, "CEREBRO_PRICE_PER_NODE_HOUR", wanted)
 
 

@@ -1,5 +1,5 @@
-"""Which errors may a user see? One tree. Every message has the value, the rule, the choices and what to do
-next.
+"""The errors that a user may see, as one tree. Every message has the value, the rule, the choices and the
+next step.
 
 Errors are translated once, where a foreign library is called (``raise StoreUnavailable(...) from exc``). The
 CLI prints ``str(error)`` and exits with ``error.exit_code``, never with a traceback.
@@ -26,7 +26,7 @@ class CerebroError(Exception):
     exit_code = 1
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows: the message says what to do, and a traceback hides it."""
+        """A notebook's output: the message says what to do, and a traceback hides it."""
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -65,12 +65,12 @@ class DataError(CerebroError):
 
 
 class DamagedData(DataError):
-    """Data changed on this machine after they were checked. What was trained on them does not count. Their
-    source may be intact."""
+    """Data changed on this machine after they were checked. Units trained on them do not count. Their source
+    may be intact."""
 
 
 class CheckpointError(CerebroError):
-    """A checkpoint is missing, damaged, or holds what cannot be stored.
+    """A checkpoint is missing or damaged, or has a value that cannot be stored.
 
     Example:
         >>> try:
@@ -81,7 +81,7 @@ class CheckpointError(CerebroError):
 
 
 class DamagedCheckpoint(CheckpointError):
-    """A checkpoint was read, and its files are missing or differ from what was saved."""
+    """A checkpoint was read, and its files are missing or differ from the saved ones."""
 
 
 class PrunedCheckpoint(DamagedCheckpoint):
@@ -113,8 +113,8 @@ class MissingExtra(CerebroError):
 
 
 class TrackerAway(CerebroError):
-    """A tracker, such as MLflow, cannot be reached or refuses what it gets. The run goes on; the tracker gets
-    what it has missed when it is back."""
+    """A tracker, such as MLflow, cannot be reached or refuses what it gets. The run continues; the tracker
+    gets the missed rows when it is back."""
 
 
 class GroupBroken(CerebroError):
@@ -123,7 +123,8 @@ class GroupBroken(CerebroError):
 
 
 class RankUnreachable(GroupBroken):
-    """This rank cannot listen for the others, or not reach the one that listens. It alone knows why."""
+    """This rank cannot listen for the others, or cannot reach the one that listens. Only it has the
+    reason."""
 
 
 class RanksApart(GroupBroken):
@@ -131,7 +132,7 @@ class RanksApart(GroupBroken):
 
 
 class SearchError(CerebroError):
-    """The search cannot go on as the recipe has it. What was committed is safe.
+    """The search cannot continue as the recipe has it. Committed visits are safe.
 
     Example:
         >>> try:
@@ -224,13 +225,13 @@ class TxnUnknown(StoreError):
 
 
 class Compacted(StoreError):
-    """A watch asked for a revision that the store has compacted. Read the state afresh and watch from
+    """A watch asked for a revision that the store has compacted. Read the state again and watch from
     there."""
 
 
 class Rewound(Compacted):
     """The store was restored from a snapshot, so its history differs from the one that was read before. Read
-    the state afresh and watch from there."""
+    the state again and watch from there."""
 
 
 class LeaseLost(StoreError):
@@ -238,7 +239,7 @@ class LeaseLost(StoreError):
 
 
 class ScheduleError(CerebroError):
-    """What is to be scheduled is malformed, or cannot be done.
+    """A scheduling problem is malformed or impossible.
 
     Example:
         >>> simulate("sweep.yaml", seconds=-1)

@@ -1,7 +1,7 @@
 """The global generators of Python, numpy and torch: seeded for a block, and while users' files are imported.
 
-Nodes, workers and replays import a user's file, each for itself. Without a seed what it draws meanwhile
-(``X, y = sklearn.datasets.make_blobs()`` at its top) would differ in each.
+Nodes, workers and replays import a user's file, each for itself. Without a seed its random numbers (``X, y =
+sklearn.datasets.make_blobs()`` at its top) would differ in each.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from types import ModuleType
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Within the block the generators of Python, numpy and torch (on the CPU) begin with ``seed``; behind it
-    they go on where they stood. Torch is not imported for it."""
-    import numpy as np  # which the command line does without
+    they continue from their former states. Torch is not imported for it."""
+    import numpy as np  # the command line does without it
 
     python, numpy, torch = random.getstate(), np.random.get_state(), sys.modules.get("torch")
     state = torch.get_rng_state() if torch is not None else None
@@ -45,14 +45,14 @@ def seed_generators(seed: int) -> None:
 
 
 def seed_imports(is_library: Callable[[str], bool]) -> None:
-    """From now on, have each file that is no library's begin with a seed of its own when it is imported,
-    whatever was imported before it."""
+    """From now on, give each file that is no library's a seed when it is imported, whatever was imported
+    before it."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder(is_library))
 
 
 class _Finder(MetaPathFinder):
-    """Finds what the finders behind it find, and has users' files loaded with a seed."""
+    """Finds the modules of the finders behind it, and loads users' files with a seed."""
 
     def __init__(self, is_library: Callable[[str], bool]) -> None:
         self._is_library = is_library

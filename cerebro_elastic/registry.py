@@ -1,6 +1,6 @@
 """Finds parts by name and loads them on use: those of this package, those of plugins, and users' objects.
 
-Asking which names there are imports nothing, so a recipe is checked without importing torch.
+Listing the names imports nothing, so a recipe is checked without importing torch.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _PACKAGE = "cerebro-elastic"
 _ON_AN_INDEX = False
 """Whether package indexes have this package. The release that is published on one makes this true."""
 _SECTIONS = ".sections"
-"""What the entry-point group of a kind of section ends with."""
+"""The end of the name of an entry-point group of sections."""
 OPTIMIZER_IMPORT = "torch._dynamo"
 """The module that torch's first optimizer imports, which takes seconds."""
 _IMPORTED_AS = {"mlflow-skinny": "mlflow", "scikit-learn": "sklearn"}
@@ -102,7 +102,7 @@ _PYTHONPATH = [Path(text).absolute() for text in os.environ.get("PYTHONPATH", ""
 
 
 def names(group: str) -> list[str]:
-    """All names that ``load`` knows in ``group``, sorted."""
+    """All names that ``load`` finds in ``group``, sorted."""
     return sorted({*BUILT_IN[group], *(point.name for point in plugin_points(group))})
 
 
@@ -133,8 +133,8 @@ def _entry_point(group: str, name: str) -> EntryPoint | None:
 def plugin_points(group: str) -> Sequence[EntryPoint]:
     """The entry points of ``group`` that installed packages bring.
 
-    To read those of some hundred packages takes tens of milliseconds, and a recipe looks for half a dozen. So
-    they are read again only when a folder in which Python finds packages has come, gone or changed."""
+    Reading those of some hundred packages takes tens of milliseconds, and a recipe needs half a dozen. So
+    they are read again only when a folder in which Python finds packages was added, removed or changed."""
     folders = ((folder, _changed(folder)) for folder in sys.path)
     return _points_by_group(tuple(each for each in folders if _has_packages(*each))).get(group, ())
 
@@ -184,7 +184,7 @@ def module_of(group: str, name: str) -> str | None:
 
 
 def _extra(error: ImportError) -> str | None:
-    """The command that installs what ``error`` missed, if it is in one of our extras."""
+    """The command that installs the package that ``error`` missed, if it is in one of our extras."""
     extra = _extras().get((error.name or "").partition(".")[0])
     return extra and install_extra(extra)
 
@@ -237,12 +237,12 @@ class Need(NamedTuple):
     package: str
     """The name under which it is imported."""
     requirement: str
-    """What pip is asked for: the distribution and its versions."""
+    """The requirement for pip: the distribution and its versions."""
 
 
 @functools.cache
 def extra_needs() -> tuple[Need, ...]:
-    """What our extras install, by the metadata of this package."""
+    """The packages of our extras, by the metadata of this package."""
     try:
         lines = requires(_PACKAGE) or []
     except PackageNotFoundError:
@@ -297,7 +297,7 @@ def section(group: str, name: str) -> Any | None:
 
 
 def missing(group: str, name: str) -> str | None:
-    """The command that installs what a part needs, if that is not installed; the part is not imported.
+    """The command that installs a part's missing packages, if any; the part is not imported.
 
     A plugin lists the packages that it needs as ``NEEDS`` of its section; a part of ours without a section
     names its extra in its entry point."""
@@ -321,8 +321,8 @@ def import_object(reference: str, root: Path) -> Any:
     """A user's object by ``module:name``, the module being looked for in ``root`` first, and in the working
     directory last.
 
-    Both stay on ``sys.path``: what a module imports later, and what a process that makes
-    batches unpickles, is looked for there as well. Raises ``TaskError``.
+    Both stay on ``sys.path``: for later imports of a module, and for unpickling in a process that makes
+    batches. Raises ``TaskError``.
     """
     if not is_reference(reference):
         raise TaskError(f"{reference!r}: expected 'module:name', e.g. 'my_model:Net' for Net in my_model.py")
@@ -383,13 +383,13 @@ def _import_module(reference: str, name: str, root: Path) -> ModuleType:
 
 
 _imports_of_users = 0
-"""How many imports of users' modules go on in this process."""
+"""The number of imports of users' modules under way in this process."""
 
 
 @contextlib.contextmanager
 def importing_users() -> Iterator[None]:
-    """Within the block a module of the user's is imported for a run, so that it may start none. What it draws
-    at random is the same in each process of the run."""
+    """Within the block a module of the user's is imported for a run, so that it may start none. Its random
+    numbers are the same in each process of the run."""
     global _imports_of_users
     seed_imports(is_library)
     _imports_of_users += 1
@@ -400,7 +400,7 @@ def importing_users() -> Iterator[None]:
 
 
 def forget_modules() -> None:
-    """Let this process import the user's modules anew, but for the one that it runs."""
+    """Let this process import the user's modules again, except the one that it runs."""
     files = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
     for name, file in files.items():
         if file is not None and is_users_module(name) and name not in ("__main__", "__mp_main__"):
@@ -418,7 +418,7 @@ def refuse_in_import() -> None:
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
         raise TaskError(
             f"{frame.f_code.co_filename}:{frame.f_lineno} starts a run (`{line}`), and the nodes of a run "
-            'import this file: put what starts runs below `if __name__ == "__main__":` there'
+            'import this file: put code that starts runs below `if __name__ == "__main__":` there'
         )
 
 
@@ -433,8 +433,8 @@ def place_in(folder: str, error: BaseException) -> str:
 
 def users_name(file: Path, folder: Path) -> str | None:
     """The name of a file of the user's, the same on all machines of a run: its path below ``folder``, where
-    it may be a link, or below a folder of ``PYTHONPATH``. An archive stands for the modules in it. ``None``
-    for what is not there, and for what is in an environment."""
+    it may be a link, or below a folder of ``PYTHONPATH``. An archive counts for the modules in it. ``None``
+    for a missing file, and for one in an environment."""
     paths = users_paths(file)
     return _name_in(users_places(folder), paths) if paths else None
 
@@ -442,7 +442,7 @@ def users_name(file: Path, folder: Path) -> str | None:
 def users_paths(file: Path) -> Sequence[Path]:
     """The paths of a file of a user's, or of the archive that it is in: as it is named, and without links.
     Empty if it is not there, or in an environment."""
-    if is_library(str(file)):  # nearly all are, and to resolve a path asks the disk for each of its parts
+    if is_library(str(file)):  # nearly all are, and resolving a path reads the disk for each of its parts
         return ()
     file = next((archive for archive in file.parents if archive.is_file()), file)
     real = file.resolve()
@@ -475,7 +475,7 @@ def users_file(name: str, folder: Path) -> Path | None:
 
 def folder_named(name: str, root: Path) -> Path | None:
     """The folder that a recipe in ``root`` names: by its path, or as ``package:folder``, one of an installed
-    package of Python. ``None`` if there is no such package."""
+    package of Python. ``None`` if the package does not exist."""
     of_package = re.fullmatch(r"(\w+):([^:/][^:]*)", name)
     if of_package is None:
         return root / Path(name).expanduser()
@@ -485,8 +485,8 @@ def folder_named(name: str, root: Path) -> Path | None:
 
 
 def users_modules(module: str, importer: Path, folder: Path) -> Iterator[Path]:
-    """The files of the user's that run when the file ``importer`` imports a module of this name, which begins
-    with dots if it is relative."""
+    """The user's files that run when the file ``importer`` imports a module of this name, which begins with
+    dots if it is relative."""
     name = module.lstrip(".")
     level = len(module) - len(name)
     places = (
@@ -504,16 +504,16 @@ def users_modules(module: str, importer: Path, folder: Path) -> Iterator[Path]:
 
 
 class UsersPlace(NamedTuple):
-    """A folder in which modules of the user's are looked for."""
+    """A folder that is searched for the user's modules."""
 
     prefix: str
-    """What the ``users_name`` of a file there begins with."""
+    """The beginning of the ``users_name`` of a file there."""
     folders: tuple[Path, Path]
     """The folder, as it is named and without links."""
 
 
 def users_places(folder: Path) -> Sequence[UsersPlace]:
-    """Where modules of the user's are looked for whose recipe lies in ``folder``."""
+    """The folders that are searched for the user's modules if the recipe lies in ``folder``."""
     places = [("", folder.absolute()), *(("PYTHONPATH/", place) for place in _PYTHONPATH)]
     return [UsersPlace(prefix, (place, place.resolve())) for prefix, place in places]
 

@@ -39,13 +39,13 @@ _NODE_MB, _LEAD_MB, _ETCD_MB = 2048, 1024, 1024
 
 @dataclass(frozen=True)
 class _RoleTemplate:
-    """What all roles of a job have in common, as arguments of a component."""
+    """The common settings of all roles of a job, as arguments of a component."""
 
     image: Annotated[str, "a container image with this package and your code"] = ""
     python: Annotated[str, "interpreter there, by default the present one; `python` in an image"] = ""
     env: Annotated[
         Optional[Dict[str, str]],
-        "environment variables there; no secrets, which would be written down with the job",
+        "environment variables there; no secrets, because they are written down with the job",
     ] = None
     mounts: Annotated[Optional[List[str]], "mounts, as in type=bind,src=/host,dst=/job[,readonly]"] = None
     max_retries: Annotated[int, "how often the scheduler may start a lost machine again"] = 3
@@ -80,7 +80,7 @@ class _HostOptions:
     verbose: Annotated[bool, "every epoch of every config, and the optimality gap"] = False
 
     def overrides(self) -> Dict[str, Any]:
-        """What replaces values of the recipe."""
+        """Values that replace the recipe's."""
         given = {"epochs": _whole("epochs", self.epochs), "checkpoints": self.checkpoints}
         return {key: value for key, value in given.items() if value is not None}
 
@@ -98,7 +98,7 @@ def _of_fields(group: Any) -> Iterator[Tuple[str, Any, Any, str]]:
 
 
 def _taken(group: Any, options: Dict[str, Any]) -> Any:
-    """Take what belongs to the ``group`` out of the options of a call."""
+    """Take the options of the ``group`` out of those of a call."""
     return group(**{each.name: options.pop(each.name) for each in fields(group) if each.name in options})
 
 
@@ -106,7 +106,7 @@ def _with_arguments(
     *arguments: Tuple[str, Any, Any, str],
 ) -> Callable[[Callable[..., specs.AppDef]], Callable[..., specs.AppDef]]:
     """Give a component these arguments (name, type, default, help) in place of its ``**options``. torchx
-    takes arguments from the signature, and what they are from the docstring."""
+    takes arguments from the signature, and their descriptions from the docstring."""
 
     def changed(component: Callable[..., specs.AppDef]) -> Callable[..., specs.AppDef]:
         own = inspect.signature(component)
@@ -148,7 +148,7 @@ def mop(
         j: [MIN:]HOSTSxNODES, one node per device of a host; by default the recipe's nodes, each a host
         run_id: the run's id, by default the recipe's name
         nodes: number of nodes, or MIN:MAX, instead of the recipe's; each is a host (else: j)
-        etcd: HOST:PORT of an etcd, by default the recipe's; if there is none, one is served for this run
+        etcd: HOST:PORT of an etcd, by default the recipe's; without one, one is served for this run
         etcd_port: its port then; by default one that is free here
         h: a named resource of a host, instead of cpu, gpu and memMB
         cpu: cores of a host, by default as many as its nodes use and one
@@ -161,7 +161,7 @@ def mop(
         job = _checked_job(recipe, j, run_id, nodes, of_host)
         _check_env(template.env or {})
         _check_numbers(etcd_port, of_host.grace)
-    except CerebroError as error:  # of which torchx makes one message, and no traceback
+    except CerebroError as error:  # torchx shows it as one message, without a traceback
         raise ComponentValidationException(str(error)) from error
     _note_accounting()
     common = [*_submitted(), *(["--home", of_host.home] if of_host.home else [])]
@@ -184,10 +184,10 @@ def mop(
 
 @dataclass(frozen=True)
 class _Job:
-    """What ``mop`` was asked for, checked."""
+    """The checked request of ``mop``."""
 
     recipe: Recipe
-    """The recipe, with what replaces its values."""
+    """The recipe, with replaced values."""
     run: str
     hosts: NodeRange
     nodes_each: int
@@ -223,7 +223,7 @@ def _checked_job(
 def _hosts(j: Optional[str], nodes: Optional[str]) -> Optional[tuple[NodeRange, int]]:
     """The number of hosts, and the nodes of each, if ``j`` says so."""
     if j is not None and nodes is not None:
-        raise RecipeError(f"-j {j} and --nodes {nodes} both say how many nodes there are: keep one")
+        raise RecipeError(f"-j {j} and --nodes {nodes} both give the number of nodes: keep one")
     if j is None:
         return None
     match = re.fullmatch(r"(\d+(?::\d+)?)x(\d+)", j)
@@ -263,7 +263,7 @@ def _check_numbers(port: int, grace: float) -> None:
 
 
 def _note_accounting() -> None:
-    """Say beforehand that torchx, which asks Slurm's accounting, will end with a traceback here."""
+    """Warn beforehand that torchx, which calls Slurm's accounting, will end with a traceback here."""
     if shutil.which("sbatch") is None:
         return
     with suppress(FileNotFoundError):

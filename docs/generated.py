@@ -279,10 +279,10 @@ def exits_reference() -> str:
 EXITS = (
     "| 0 |  | The command did what it was asked to. |",
     "| 1 |  | It has found something wrong: `verify` a violation, `replay` a difference, `check` that units "
-    "differ from an ordinary fit, `doctor` what does not work; `run`, `extend` and `host`: all configs of a "
+    "differ from an ordinary fit, `doctor` a fault; `run`, `extend` and `host`: all configs of a "
     "run that has ended failed, or none has a value of the objective. Or you did not agree when asked. |",
     "| 2 |  | The command line is wrong: an unknown option, a missing argument. |",
-    "| 130 |  | Ctrl-C or SIGTERM. A run goes on with the same command. |",
+    "| 130 |  | Ctrl-C or SIGTERM. The same command continues a run. |",
 )
 """The exit codes that are no error's."""
 

@@ -227,7 +227,7 @@ def test_the_arguments_that_cerebro_run_overrides(project: Path) -> None:
     ("arguments", "message"),
     [
         ({"recipe": "none.yaml"}, "none.yaml: cannot read the recipe"),
-        ({"j": "2x1", "nodes": "2"}, "-j 2x1 and --nodes 2 both say how many nodes there are: keep one"),
+        ({"j": "2x1", "nodes": "2"}, "-j 2x1 and --nodes 2 both give the number of nodes: keep one"),
         ({"run_id": "a/b"}, "the run id 'a/b' names a folder"),
         ({"etcd_port": 70_000}, "--etcd_port is 70000: a port is a number up to 65535"),
         ({"env": {"CEREBRO_ETCD_PASSWORD": "s3cret"}}, "--env CEREBRO_ETCD_PASSWORD.*_PASSWORD_FILE"),

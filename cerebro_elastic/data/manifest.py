@@ -123,7 +123,7 @@ class Manifest:
     """Of a user's datasets, by split, how many rows they have, if the only column is that of their numbers
     (``reading/datasets.py``)."""
     loader: Mapping[str, int | bool] = field(default_factory=dict)
-    """``batch_size`` and ``drop_last`` of the loader that these datasets came with, if one did."""
+    """``batch_size`` and ``drop_last`` of these datasets' loader, if they came with one."""
     class_counts: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """In the column of classes, the number of training rows of class 0, 1, and so on; empty unless
     counted."""

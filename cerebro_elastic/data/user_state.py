@@ -1,9 +1,10 @@
 """The random generators of code that makes batches: the three global ones, and those that users' and
 libraries' objects carry.
 
-Whatever makes a batch begins with the batch's seed (``seed_of_batch``), wherever and after whatever it runs.
-So a batch is a function of its rows and its seed. In worker processes all generators begin with it. In the
-rank the three global ones continue instead: they hop with the config, and one ordinary fit draws from them.
+All code that makes a batch begins with the batch's seed (``seed_of_batch``), wherever it runs and whatever
+ran before. So a batch is a function of its rows and its seed. In worker processes all generators begin with
+it. In the rank the three global ones continue instead: they hop with the config, and one ordinary fit draws
+from them.
 """
 
 from __future__ import annotations
@@ -219,7 +220,7 @@ class _Search:
         if str(kind.__module__).partition(".")[0] in sys.stdlib_module_names:
             return
         slots = [name for each in kind.__mro__ for name in _texts(vars(each).get("__slots__", ()))]
-        with suppress(Exception):  # whatever a class of the user's does
+        with suppress(Exception):  # a class of the user's may raise anything
             yield from _named(path, {name: getattr(value, name) for name in slots if hasattr(value, name)})
             yield from _named(path, vars(value))
         for each in kind.__mro__:

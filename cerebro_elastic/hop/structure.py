@@ -155,7 +155,7 @@ def rebuild(
     changes: Mapping[str, Any],
     named: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Change the structure of a model; its values are to be loaded afterwards.
+    """Change the structure of a model; its values are loaded afterwards.
 
     Args:
         model: The model, as it was built.
@@ -233,7 +233,7 @@ def _rebuild_parts(model: nn.Module, parts: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def _buffer(own: Any, spec: TensorOutline, device: torch.device) -> Any:
-    """The buffer ``own`` if it is as ``spec`` says, or else one that is to get its values."""
+    """The buffer ``own`` if it matches ``spec``, else a new one for its values."""
     if spec is None:
         return None
     if len(spec) < 2:  # tied or lazy

@@ -56,7 +56,7 @@ class Preparation(Section):
     """How rows become a dataset. Recipes have these keys in ``data``, and ``cerebro prepare`` as options.
 
     A key's description is the help of its option. The recipe's reference has that too, and the docstring
-    behind it. ``shown`` is the option's default in words, ``option`` its name if that is another one.
+    below the field. ``shown`` is the option's default in words, ``option`` its name if that differs.
     """
 
     partitions: Partitions = Field(4, description="Number of training partitions.")

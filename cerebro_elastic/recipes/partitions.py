@@ -48,7 +48,7 @@ def choose(recipe: Recipe, root: Path) -> PartitionChoice | None:
 
 
 def _why_parts(recipe: Recipe, root: Path) -> str:
-    """Why each node is to have a part of the rows only; empty if each has room for all."""
+    """The reason for giving each node only a part of the rows; empty if each has room for all."""
     data, search = recipe.data, recipe.search
     if "replicas" in recipe.model_fields_set:
         return "`replicas` says how many nodes keep each row"

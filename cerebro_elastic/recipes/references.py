@@ -32,8 +32,8 @@ _HIDDEN = {"__getattr__", "globals", "vars", "setattr", "exec", "modules", "*"}
 
 
 def check_named(recipe: Recipe) -> None:
-    """Raise ``TaskError`` for an object of the recipe whose module is nowhere, or that the text of a file in
-    the recipe's folder does not define, and ``DataError`` for a source that is no file of this machine,
+    """Raise ``TaskError`` for an object of the recipe whose module does not exist, or that the text of a file
+    in the recipe's folder does not define, and ``DataError`` for a source that is no file of this machine,
     ``MissingExtra`` for a logger that is not installed. Other mistakes are left to the import."""
     root = recipe.root.resolve()
     values: list[Any] = [getattr(recipe.task, name) for name in type(recipe.task).model_fields]

@@ -267,7 +267,7 @@ class Budget(Section):
     hours: Hours | None = None
     """The same in hours."""
     deadline: Moment | None = None
-    """A date and time by which the run is to end, such as `2026-12-01T08:00`. Without a time zone it is that
+    """The date and time by which the run must end, such as `2026-12-01T08:00`. Without a time zone it is that
     of the machine that starts the run. An epoch that cannot end in time is not begun."""
     cost: Money | None = None
     """The most that all nodes may cost together, in the currency of `price_per_node_hour`: each from when it
@@ -318,7 +318,7 @@ class Start(Section):
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     """Its digest."""
     epoch: Count | None = None
-    """The number of full epochs behind it."""
+    """The number of full epochs before it."""
     hparams: Mapping[str, JsonValue] | None = None
     """The hyper-parameters that made it."""
     bytes: Annotated[int, Field(ge=0)] | None = None
@@ -331,7 +331,7 @@ class Start(Section):
             raise ValueError("give either `run`, another run's folder or id, or `checkpoint`, a URL")
         if self.run is not None and given - {"run", "config"}:
             names = ", ".join(sorted(given - {"run", "config"}))
-            raise ValueError(f"{names}: these are the other run's to say; remove them")
+            raise ValueError(f"{names}: the other run sets these; remove them")
         missing = [n for n in ("digest", "epoch", "hparams") if n not in given]
         if self.checkpoint is not None and missing:
             raise ValueError(
@@ -408,7 +408,7 @@ class SearchSection(Section):
 
     @property
     def behind(self) -> int:
-        """Epochs that all configs have behind them when they begin."""
+        """The number of epochs before the start of all configs."""
         return (self.start.epoch or 0) if self.start is not None else 0
 
     @model_validator(mode="after")

@@ -53,7 +53,7 @@ class TaskSection(Section):
 
 
 class OpenTaskSection(TaskSection):
-    """The section of a task without a schema of its own. The task checks the other keys itself."""
+    """The section of a task without a schema. The task checks the other keys itself."""
 
     model_config = ConfigDict(extra="allow")
 

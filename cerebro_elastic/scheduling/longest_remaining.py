@@ -5,8 +5,8 @@ group ``cerebro.schedulers``, write that name after ``scheduler:`` in a recipe, 
 ``cerebro_elastic.testing.policy_contract``.
 
 The makespan of an open shop is at least the load of its most loaded machine and the length of its longest job
-(Gonzalez and Sahni 1976). So the node with most to do chooses first and takes the config with most to do,
-lest either become the tail of the run.
+(Gonzalez and Sahni 1976). So the node with most to do chooses first and takes the config with most to do, so
+that neither becomes the tail of the run.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from cerebro_elastic.core.model.units import Unit
 class LongestRemaining:
     """The most loaded idle node takes the eligible config with most remaining seconds, and so on.
 
-    Where progress is to be even, configs with fewer epochs behind them come first. Ties go to the lower name.
-    The order of one config's units is pseudorandom and differs from epoch to epoch, because SGD wants its
-    partitions in random order (paper, section 3.1). Where batches are shared, units whose batches the host
-    has made come first, and the configs of a node have one order for each epoch.
+    For even progress, configs with fewer finished epochs come first. Ties go to the lower name. The order of
+    one config's units is pseudorandom and differs from epoch to epoch, because SGD wants its partitions in
+    random order (paper, section 3.1). Where batches are shared, units whose batches the host has made come
+    first, and the configs of a node have one order for each epoch.
     """
 
     def choose(self, context: SchedulingContext) -> Sequence[tuple[str, Unit]]:

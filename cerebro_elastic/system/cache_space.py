@@ -79,7 +79,7 @@ def locked(folder: Path, beat: Callable[[], None]) -> Iterator[None]:
 
 
 def _size_of(file: Path) -> int:
-    with suppress(OSError):  # gone meanwhile
+    with suppress(OSError):  # removed by another process
         return file.stat().st_size
     return 0
 
@@ -150,7 +150,7 @@ class CacheSpace:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """No other process makes room meanwhile."""
+        """Within the block no other process makes room."""
         with open(self.root / _LOCK, "w", opener=as_its_folder) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -187,7 +187,7 @@ def _size(folder: Path) -> int:
 def _last_used(folder: Path) -> int:
     try:
         return (folder / _USE).stat().st_mtime_ns
-    except FileNotFoundError:  # removed meanwhile
+    except FileNotFoundError:  # removed by another process
         return 0
 
 

@@ -19,20 +19,19 @@ _REST_SECONDS = 0.5
 
 
 def leave_within(seconds: float) -> None:
-    """This process is to end within ``seconds``. Of several requests the earliest deadline counts. It takes
-    no lock, so that a signal handler may call it."""
+    """This process must end within ``seconds``. Of several requests the earliest deadline counts. It takes no
+    lock, so that a signal handler may call it."""
     global _deadline
     _deadline = min(_deadline, time.monotonic() + seconds)
 
 
 def seconds_to_leave() -> float:
-    """Seconds until the deadline, negative behind it; infinite without a request to leave."""
+    """Seconds until the deadline, negative after it; infinite without a request to leave."""
     return _deadline - time.monotonic()
 
 
 def stay() -> None:
-    """Forget the request: the work that was to leave is over, and the process continues with something
-    else."""
+    """Forget the request: the work that had to end is over, and the process continues with other work."""
     global _deadline
     _deadline = math.inf
 

@@ -15,7 +15,7 @@ class Setting:
     name: str
     """Its name, as messages show it."""
     get: Callable[[], Any]
-    """Reads it. A value that lasts must not change by itself."""
+    """Reads it. A lasting value must not change on its own."""
     put: Callable[[Any], object]
     """Sets it to a value that was read."""
     refused: bool = True

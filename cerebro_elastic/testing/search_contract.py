@@ -175,7 +175,7 @@ def check_search(
 
     The contract: the search depends on its ``SearchContext`` alone (another instance decides the same at any
     moment), decides only on idle configs and on none that a person has decided on, proposes no point twice,
-    gives a reason for each stop, and comes to an end.
+    gives a reason for each stop, and ends.
 
     Args:
         make: Makes a new instance of the search.
@@ -249,6 +249,6 @@ def _check_end(tryout: Tryout, most: int, finishes: bool) -> None:
     assert len(set(points)) == len(points), f"a point was proposed twice: {points}"
     assert len(points) <= most, f"{len(points)} configs were proposed, the budget is {most}"
     finished = [config for config in configs if config.status is Status.FINISHED]
-    assert finished or not finishes, f"no config came to its end: {tryout.reasons}"
+    assert finished or not finishes, f"no config was trained to its end: {tryout.reasons}"
     stops = [decision for decision in tryout.log if isinstance(decision, Stop)]
     assert all(stop.reason for stop in stops), "a config was stopped without a reason"

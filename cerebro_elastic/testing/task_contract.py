@@ -72,7 +72,7 @@ class Epoch:
     batches: Sequence[Any]
     """Its batches, in the order in which the units take them."""
     validation: Sequence[Any]
-    """The batches of the validation behind it."""
+    """The batches of the validation after it."""
 
 
 @dataclass(frozen=True)

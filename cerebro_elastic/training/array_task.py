@@ -30,7 +30,7 @@ from cerebro_elastic.training.test_metrics import evaluated, measured_alone, row
 
 
 class UnitBatches:
-    """The training batches of a unit. They end early when a unit of a task that ``splits`` is to stop."""
+    """The training batches of a unit. They end early when a unit of a task that ``splits`` must stop."""
 
     def __init__(self, job: UnitJob, *, splits: bool = True) -> None:
         self._job = job
@@ -67,7 +67,7 @@ class Learner(ABC):
 
     @abstractmethod
     def learn(self, batches: UnitBatches) -> Mapping[str, float]:
-        """Train on each of the ``batches``. Returns metrics of the epoch so far by name."""
+        """Train on each of the ``batches``. Returns the epoch's present metrics by name."""
 
     @abstractmethod
     def measure(self, batches: Iterator[Any]) -> Mapping[str, float]:
@@ -132,7 +132,7 @@ class ArrayTask(ABC):
         return self._takers.takes(name)
 
     def values(self, job: UnitJob) -> dict[str, Any]:
-        """All parameters that functions may name, but for their context."""
+        """All parameters that functions may name, except their context."""
         return self.values_for(job.hparams, job.epochs, job_batches.epoch_batches(job))
 
     def values_for(self, hparams: HParams, epochs: int, batches: int) -> dict[str, Any]:

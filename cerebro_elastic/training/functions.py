@@ -67,7 +67,7 @@ class FunctionTask(Observed):
         try:
             with self._user.files.borrowed(), torch.device("meta"):
                 return self._user.make_parts(hparams, {"epochs": 1, "steps": 100})
-        except Exception:  # whatever the user's code needs values for
+        except Exception:  # the user's code may need values
             return None
 
     def check_weights(self, strategies: Sequence[Strategy]) -> None:

@@ -34,13 +34,13 @@ class BatchLoss(NamedTuple):
     """The loss of a batch, or of this rank's portion of it."""
 
     x: Any
-    """What the model takes."""
+    """The model's input."""
     y: Any
-    """What its output is compared with."""
+    """The target of its output."""
     loss_of: BatchMean
     """The loss of the portion."""
     share: float
-    """What the portion weighs in the loss of the whole batch."""
+    """The portion's weight in the loss of the whole batch."""
 
 
 LossOfBatch: TypeAlias = Callable[[Any, float], BatchLoss]
@@ -95,7 +95,7 @@ class Mean:
 
     @property
     def value(self) -> float:
-        """The mean over all ranks. Every rank must read it; there must be a row."""
+        """The mean over all ranks. Every rank must read it, and at least one row must exist."""
         return collectives.total(self.total) / self.rows
 
 

@@ -167,7 +167,7 @@ class UnitResult:
     done: bool = False
     """Whether the task ends the config's training here (early stopping)."""
     whole: bool = True
-    """Whether the unit came to the end of its partition. If not, it continues after ``skip + batches``
+    """Whether the unit reached the end of its partition. If not, it continues after ``skip + batches``
     batches."""
     before: Mapping[str, Still] = field(default_factory=dict)
     """Further tensors of the state for a base, as they were when the unit began: those that it does not

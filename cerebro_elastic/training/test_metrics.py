@@ -52,7 +52,7 @@ def measured_alone(
             for batch in batches:
                 for name, value in measure(iter([batch])).items():
                     values.setdefault(name, []).append(float(value))
-        except Exception:  # whatever the user's code does with a single row
+        except Exception:  # the user's code may fail on a single row
             return {}
     return values
 

@@ -145,13 +145,13 @@ class UnitRunner:
             self._made.forget()
 
     def fetch(self, phase: Phase, index: int, beat: Callable[[], None], room: Room = "needed") -> Partition:
-        """A training or validation partition, fetched into the cache if it is not there. ``beat`` is called
-        often meanwhile. Data not ``needed`` yet come only if they find ``room`` (``NoRoom``)."""
+        """A training or validation partition, fetched into the cache if necessary. ``beat`` is called often
+        during that. Data not ``needed`` yet are fetched only if they find ``room`` (``NoRoom``)."""
         return self.cache.fetch(self._url, self._manifest, self._split(phase), index, beat, room)
 
     def count_rows(self, beat: Callable[[], None], home: Home = tuple) -> None:
         """Wait until the rows of shards are counted, and help, with those of the partitions at ``home``.
-        ``beat`` is called often meanwhile."""
+        ``beat`` is called often during that."""
         if self._manifest.estimated:
             self._manifest = counted(self._url, self._manifest, self.cache, beat, home)
 

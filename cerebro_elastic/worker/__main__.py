@@ -1,5 +1,4 @@
-"""``torchrun ... -m cerebro_elastic.worker``: one rank of a node, until its run ends or it is asked to
-leave."""
+"""``torchrun ... -m cerebro_elastic.worker``: one rank of a node, until its run ends or it must leave."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ FORKED = "--forked"
 
 
 def main() -> int:
-    """The exit status of a rank. Where the host has a fork server, this process stands in for the rank."""
+    """The exit status of a rank. If the host has a fork server, this process stands in for the rank."""
     if os.environ.items() >= SAFE_PATH.items():
         del os.environ[next(iter(SAFE_PATH))]
     try:
@@ -74,9 +73,8 @@ def _program() -> str:
 
 
 def _leave_when_asked(siblings: Siblings) -> Leaving:
-    """Have SIGTERM and Ctrl-C, which torchrun passes on, ask this rank to leave. This comes first, since
-    imports take seconds. If a sibling has died the signals end this process at once: the agent restarts all
-    ranks."""
+    """Let SIGTERM and Ctrl-C, which torchrun passes on, make this rank leave. This comes first, since imports
+    take seconds. If a sibling has died the signals end this process at once: the agent restarts all ranks."""
     from cerebro_elastic.system.clock import SystemClock
     from cerebro_elastic.system.departure import leave_within
     from cerebro_elastic.worker.leaving import Leaving, grace_of

@@ -1,4 +1,4 @@
-"""What the store says to a node's rank: its assignments, the request to leave, the end of the run."""
+"""The store's news for a node's rank: its assignments, the request to leave, the end of the run."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from cerebro_elastic.store.ledger.worker import WorkerLedger
 from cerebro_elastic.worker.leaving import Leaving
 
 Message = Attempt | BaseException | None
-"""An assignment, or an error; ``None``: the run has ended, or the rank was asked to leave."""
+"""An assignment, or an error; ``None``: the run has ended, or the rank must leave."""
 
 
 class AssignmentWatcher:
     """Watches the keys of the node of this name and ``boot`` id.
 
-    Each assignment comes once, in order, whatever happens to the connection. When the node is drained,
-    ``leaving`` is asked; when ``leaving`` is asked, the node is drained.
+    Each assignment comes once, in order, whatever happens to the connection. A drained node sets ``leaving``,
+    and ``leaving`` drains the node.
     """
 
     def __init__(self, ledger: WorkerLedger, node: str, boot: str, leaving: Leaving) -> None:
@@ -70,10 +70,10 @@ class AssignmentWatcher:
         """Wait for the next assignment.
 
         Returns:
-            The attempt; ``None`` when the run has ended or the rank is to leave.
+            The attempt; ``None`` when the run has ended or the rank must leave.
 
         Raises:
-            BaseException: What one of the threads has raised.
+            BaseException: The exception of one of the threads.
         """
         if self._leaving.asked:
             return None
@@ -91,7 +91,7 @@ class AssignmentWatcher:
         while self.waits():
             message = self._messages.get()
             if isinstance(message, Attempt) and message.may_queue and self._leaving.asked:
-                # The history is to say why: the thread that drains the node may be slower.
+                # The history must have the reason: the thread that drains the node may be slower.
                 NodeLedger(self._record).drain(self._node, max(0.0, self._leaving.left), self._boot)
                 self._ledger.give_up(message)
 

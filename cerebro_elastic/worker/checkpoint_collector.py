@@ -1,6 +1,6 @@
-"""Deletes checkpoints that no config needs any more, and what killed and refused attempts have left.
+"""Deletes checkpoints that no config needs any more, and the remains of killed and refused attempts.
 
-The rank that makes a checkpoint superfluous deletes it. The files' names say whose they are:
+The rank that makes a checkpoint superfluous deletes it. The files' names identify their attempts:
 ``<epoch>-<k>-<token>``.
 """
 
@@ -26,13 +26,13 @@ from cerebro_elastic.system.logs import EventLog
 
 
 def name_of(epoch: int, k: int, token: int) -> str:
-    """The name of what an attempt writes as visit ``k`` of an epoch; its token makes the name its own."""
+    """The name of an attempt's checkpoint as visit ``k`` of an epoch; its token makes the name unique."""
     return f"{epoch:05d}-{k:05d}-{token}"
 
 
 class CheckpointCollector:
-    """Deletes below the URL ``storage``. It remembers what each config keeps, so that it reads each visit
-    once."""
+    """Deletes below the URL ``storage``. It remembers the checkpoints that each config keeps, so that it
+    reads each visit once."""
 
     def __init__(self, record: Record, storage: str, plan: Plan, recipe: Recipe, log: EventLog) -> None:
         self._record = record
@@ -51,7 +51,7 @@ class CheckpointCollector:
         try:
             urls = self._history(visit).kept(self._objective, epochs=self._keeps_epochs)
             kept = {PurePosixPath(url).name for url in urls | self._lent_to_children(config)}
-        except ForeignValue as error:  # the config's next visit deletes what this one leaves
+        except ForeignValue as error:  # the config's next visit deletes the remains of this one
             self._log.warning("nothing is deleted", why=str(error))
             return
         self._delete(f"checkpoints/{config}", lambda name: name[: len(place)] <= place and name not in kept)
@@ -59,7 +59,7 @@ class CheckpointCollector:
         self._delete(f"logs/{config}/{place}*", lambda name: not name.startswith(f"{ours}."))
 
     def refused(self, visit: Visit) -> None:
-        """After a refused commit: delete what the attempt has written."""
+        """After a refused commit: delete the attempt's files."""
         config, ours = visit.unit.config, name_of(visit.unit.epoch, visit.index_in_epoch, visit.attempt)
         self._delete(f"checkpoints/{config}", lambda name: name == ours)
         self._delete(f"logs/{config}/{ours}.*", lambda _name: True)
@@ -69,7 +69,7 @@ class CheckpointCollector:
         config = visit.unit.config
         known = self._histories.get(config)
         history = self._grown(known, visit) if known is not None else None
-        if history is None:  # none is known yet, or the store has gone back since
+        if history is None:  # none is known yet, or the store was reset since
             born_as = self._record.config(config) or Config(config, {})
             history = ConfigHistory.of(born_as, self._record.visits_of(config), self._plan)
         self._histories[config] = history
@@ -88,8 +88,8 @@ class CheckpointCollector:
         return reduce(lambda grown, other: grown.after(other, self._plan), visits, history)
 
     def _lent_to_children(self, config: str) -> frozenset[str]:
-        """The URLs of the config's checkpoints that its children still need: those with which they began,
-        until they have written two checkpoints themselves."""
+        """The URLs of the config's checkpoints that its children still need: their initial ones, until they
+        have written two checkpoints themselves."""
         urls = set()
         for child, edge in self._record.children(config).items():
             if child not in self._independent:

@@ -31,12 +31,12 @@ _KINDS: dict[type[BaseException], FailureKind] = {
 
 
 _WORKER_LOST = re.compile(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)", re.DOTALL)
-"""What torch raises when a process that makes batches has died."""
+"""Torch's exception when a process that makes batches has died."""
 
 
 _NO_MEMORY = ("DefaultCPUAllocator: can't allocate memory", "RESOURCE_EXHAUSTED", " out of memory")
-"""What plain errors say if an allocator gets no memory: torch's on the CPU, XLA's, Apple's and other makers'.
-Torch's for CUDA raises ``torch.OutOfMemoryError``; a rank may have no torch."""
+"""Messages of plain errors if an allocator gets no memory: torch's on the CPU, XLA's, Apple's and other
+makers'. Torch's for CUDA raises ``torch.OutOfMemoryError``; a rank may have no torch."""
 
 
 def failure_of(attempt: Attempt, node: str, error: BaseException, root: Path = Path()) -> Failure:

@@ -1,10 +1,10 @@
-"""The ranks of an attempt: which of them a process is, and the process group in which they meet and part.
+"""The ranks of an attempt: a process's place among them, and the process group in which they meet and part.
 
 The ranks are numbered through the attempt's nodes: first those of the node that leads, then those of each
 member in the order of the gang. As many take part as the strategy has ranks; the others are idle.
 
 Rank 0 listens and announces its address in the run's store, where the others find it. While ranks wait they
-check whether the attempt still stands: it ends when one of its nodes is lost or has failed.
+check whether the attempt is still valid: it ends when one of its nodes is lost or has failed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PAUSE_SECONDS = 0.5
 
 
 class Withdrawn(Exception):
-    """The attempt no longer stands: nothing is to be done or recorded for it."""
+    """The attempt is no longer valid: nothing is done or recorded for it."""
 
 
 class GroupRendezvous:
@@ -97,7 +97,7 @@ class GroupRendezvous:
 
         def look() -> None:
             while not over.wait(_PAUSE_SECONDS):
-                with suppress(StoreError):  # which may be away
+                with suppress(StoreError):  # the store may be away
                     if not self.is_assigned(attempt):
                         group.abort(torch.device(self._device))
                         return
@@ -118,7 +118,7 @@ class GroupRendezvous:
         self, attempt: Attempt, rank_assignment: RankAssignment, beat: Callable[[], None]
     ) -> Callable[[], None] | None:
         """A function by which a rank waits for the one that leads; ``None`` on the one that leads. It raises
-        ``Withdrawn`` if the attempt no longer stands."""
+        ``Withdrawn`` if the attempt is no longer valid."""
         if rank_assignment.leads:
             return None
 

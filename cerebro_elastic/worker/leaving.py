@@ -32,7 +32,7 @@ def grace_of(env: Mapping[str, str], wall: float) -> float:
 
 
 class Leaving:
-    """Whether this rank was asked to leave. ``ask`` takes no lock, so that a signal handler may call it."""
+    """Whether this rank must leave. ``ask`` takes no lock, so that a signal handler may call it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -40,7 +40,7 @@ class Leaving:
         self._notices: queue.SimpleQueue[float | None] = queue.SimpleQueue()
 
     def ask(self, grace: float) -> None:
-        """Leave within ``grace`` seconds. Asked several times, the earliest deadline counts."""
+        """Leave within ``grace`` seconds. Of several calls the earliest deadline counts."""
         deadline = self._clock.now() + grace
         if self._deadline is None or deadline < self._deadline:
             self._deadline = deadline

@@ -1,4 +1,4 @@
-"""A profile on one of its ranks: what a strategy costs for a config, from a few batches.
+"""A profile on one of its ranks: the cost of a strategy for a config, from a few batches.
 
 As Saturn's Trial Runner does (cerebro-platform-thesis-2023, section 3.2.4): nothing is saved, and the config
 does not advance. A refusal before the first batch, and too little memory, are results, too.
@@ -25,20 +25,20 @@ from cerebro_elastic.worker.group_rendezvous import RankAssignment
 from cerebro_elastic.worker.rank_context import RankContext
 
 _BATCHES = 6
-"""How many batches are trained at least. The first is not timed, for it pays for work that is done once."""
+"""The least number of trained batches. The first is not timed, because it includes work that is done once."""
 
 
 @dataclass(frozen=True)
 class Profiled:
-    """What a few batches of a unit have shown."""
+    """The measurements of a few batches of a unit."""
 
     batch_seconds: float
     data_seconds: float
-    """The part of them in which training waited for the batch."""
+    """The part of them spent waiting for the batch."""
     peak_bytes: int
     """The most bytes that one of the ranks had in use; known on the rank that leads."""
     result: UnitResult | None
-    """What the batches have left; ``None`` of a task that does not split."""
+    """The state after the batches; ``None`` for a task that does not split."""
 
 
 def profile_attempt(
@@ -64,7 +64,7 @@ def profile_attempt(
         job = runner.job(config, attempt.unit, state, strategy=attempt.strategy, beat=beat)
         with context.rendezvous.group(attempt, rank_assignment, hang_seconds):
             profiled = profile(runner, job, context.clock, meter, limit)
-    except (Exception, SystemExit) as error:  # whatever the user's code raises
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
         reason = refusal_of(attempt, error)
         if reason is None:
             raise
@@ -89,7 +89,7 @@ def profile(
 
     Args:
         job: A job whose state may be given away.
-        meter: Measures the memory, from before the state was loaded on.
+        meter: Measures the memory, starting before the state was loaded.
         limit: How many bytes a unit may take; ``None``: all free memory.
         seconds: Train more batches if the few take less than this.
     """
@@ -98,7 +98,7 @@ def profile(
     watch.begin(job.skip, job_batches.unit_batches(job))
     result = None
     with suppress(Stopped):  # of a task that does not split: it has seen as many batches
-        # If one rank refuses all do: none is left waiting for it.
+        # If one rank refuses all do, so that none waits for it.
         limited = replace(job, stop=watch.stop, memory_limit_bytes=collectives.least(free))
         result = runner.perform(limited)
     watch.end(job_batches.unit_batches(job))
@@ -111,11 +111,11 @@ def profile(
 
 
 def over_limit(peak_bytes: int, limit: int | None) -> str | None:
-    """Why a strategy is refused under which a rank had ``peak_bytes`` in use; ``None`` if it is not."""
+    """Why a strategy with ``peak_bytes`` in use on a rank is refused; ``None`` if it is not."""
     if limit is None or peak_bytes <= limit:
         return None
     took, may_take = f"{peak_bytes / 1e6:.3g} MB", f"{limit / 1e6:.3g} MB ({resources.LIMIT})"
-    return f"it took {took} on a rank, which may take {may_take}"
+    return f"it took {took} on a rank, whose limit is {may_take}"
 
 
 @dataclass
@@ -143,13 +143,13 @@ class _Watch:
         """``UnitJob.stop``: whether ``done`` batches are enough."""
         self.times[done] = self._now()
         if done == self.skip + _BATCHES and self.seconds:
-            # All ranks train as many, and none trains the last: more than a batch may follow behind that.
+            # All ranks train the same number, and none trains the last: more than a batch may follow it.
             wanted = collectives.least(int(self.seconds / max(self.batch_seconds, 1e-6)))
             self.enough = max(done, min(self.skip + wanted, self.batches - 1))
         return done >= self.enough
 
     def end(self, batches: int) -> None:
-        """The job has come back, perhaps after fewer batches."""
+        """The job has returned, perhaps after fewer batches."""
         if len(self.times) <= _BATCHES:
             self.times[batches] = self._now()
         self.peak_bytes = self.meter.peak_bytes()
@@ -175,7 +175,7 @@ class _Watch:
 
 
 def refusal_of(attempt: Attempt, error: BaseException) -> str | None:
-    """Why the attempt's strategy is infeasible, if that is what ``error`` says; else ``None``."""
+    """Why the attempt's strategy is infeasible, if ``error`` shows that; else ``None``."""
     failure = failure_of(attempt, attempt.node, error)
     if failure.kind is FailureKind.OUT_OF_MEMORY:
         return f"out of memory: {failure.story}"

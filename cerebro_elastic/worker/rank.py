@@ -1,4 +1,4 @@
-"""A rank: a service loop that imports what its task needs once and does unit after unit, warm."""
+"""A rank: a service loop that does its task's imports once and then unit after unit, warm."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def serve(env: Mapping[str, str], leaving: Leaving, heartbeat: Heartbeat) -> int
     has left.
 
     Returns:
-        The exit code; with 0 the agent ends, too. ``None``: the process is to be replaced by a fresh one.
+        The exit code; with 0 the agent ends, too. ``None``: a fresh process must replace this one.
     """
     logs.start()
     log = logs.EventLog(run=env["CEREBRO_RUN"], node=env["CEREBRO_NODE"])
@@ -68,7 +68,7 @@ def serve(env: Mapping[str, str], leaving: Leaving, heartbeat: Heartbeat) -> int
         if leaving.asked and isinstance(error, StoreUnavailable | TxnUnknown):
             log.warning("left without a last word: the store does not answer", why=str(error))
             return 0
-        # A new start would not help: this machine lacks what the run needs.
+        # A new start would not help: this machine lacks requirements of the run.
         log.error("this machine cannot be a node of the run", error=f"{type(error).__name__}: {error}")
         os.kill(int(env["CEREBRO_AGENT"]), signal.SIGTERM)
         return 1
@@ -87,7 +87,7 @@ def _serve(
     log: logs.EventLog,
     clock: Clock,
 ) -> bool:
-    """Do unit after unit. Returns whether a fresh process is to continue."""
+    """Do unit after unit. Returns whether a fresh process must continue."""
     identity = RankIdentity(env["CEREBRO_NODE"], env["CEREBRO_BOOT"], int(env.get("LOCAL_RANK", "0")))
     ranks, ledger = int(env.get("LOCAL_WORLD_SIZE", "1")), WorkerLedger(record)
     log = log if ranks == 1 else log.bind(local_rank=identity.local_rank)
@@ -118,7 +118,7 @@ def _serve(
                 leaving=leaving,
                 watchdog=watchdog,
                 alarm=assignments.alarm,
-                # The node's own: its agent is a group by itself.
+                # The node's own: its agent is a group of one.
                 address=partial(own_address, env.get("MASTER_ADDR", LOOPBACK), settings.servers),
                 memory_limit_bytes=limit_of(env),
                 shares_device=SHARED in env,
@@ -130,7 +130,7 @@ def _serve(
 
 
 def _unit_runner(spec: Spec, env: Mapping[str, str], local_rank: int, beat: Callable[[], None]) -> UnitRunner:
-    """The run's task and data on this rank's device; what the first units would import is imported."""
+    """The run's task and data on this rank's device, with the imports of the first units done."""
     cache = cache_folder(env)
     private_folder(cache)
     uses_torch = spec.load_recipe().task.ARRAYS == "torch"  # no task is imported to know that
@@ -155,8 +155,8 @@ def _beat(watchdog: Watchdog, leaving: Leaving) -> None:
 
 
 def _do_units(context: RankContext, assignments: AssignmentWatcher, env: Mapping[str, str]) -> bool:
-    """Do assigned units until the run ends, the rank is to leave, or only a fresh process can continue
-    (``True``): this one has grown, or a unit has changed what configs share."""
+    """Do assigned units until the run ends, the rank must leave, or only a fresh process can continue
+    (``True``): this one has grown, or a unit has changed shared variables of configs."""
     runner, identity = context.unit_runner, context.identity
     leads_node = identity.local_rank == 0
     context.log.info("ready", device=runner.device, threads=runner.recipe.node.threads)
@@ -168,7 +168,7 @@ def _do_units(context: RankContext, assignments: AssignmentWatcher, env: Mapping
         perform(context, attempt, assignments.registered)
         # The first unit loads libraries, an accelerator's of gigabytes.
         growth = growth or Growth(runner.device, env)
-        why = "a unit has changed what configs share" if spoiled() else None
+        why = "a unit has changed variables that configs share" if spoiled() else None
         if why is None and growth.too_much(context.writer.saving_bytes):
             why = "memory has grown"
         if why is not None:
@@ -182,7 +182,8 @@ def _do_units(context: RankContext, assignments: AssignmentWatcher, env: Mapping
 
 
 def _batch_bytes(env: Mapping[str, str], recipe: Recipe, cache: Path) -> int:
-    """What the host may keep of made batches: as the machine or the recipe says, or a part of the room."""
+    """The most bytes of made batches that the host keeps: the machine's or the recipe's limit, or a part of
+    the room."""
     limits = (bytes_of(env, "CEREBRO_BATCH_CACHE_BYTES"), recipe.node.batch_cache_bytes)
     given = next((limit for limit in limits if limit is not None), None)
     free = min(shutil.disk_usage(cache).free // 4, free_bytes(CPU, None) // 2)
@@ -190,7 +191,7 @@ def _batch_bytes(env: Mapping[str, str], recipe: Recipe, cache: Path) -> int:
 
 
 def _prepare(strategies: Sequence[Strategy], device: str) -> None:
-    """Import what the first units would import, so that they are like all others."""
+    """Do the imports of the first units, so that these are like all others."""
     import torch
 
     from cerebro_elastic.training.parallel import group
@@ -207,18 +208,18 @@ def _check_ranks(record: Record, identity: RankIdentity, ranks: int) -> None:
     node = record.node(identity.node)
     if node is not None and node.boot == identity.boot and node.ranks != ranks:
         raise RunError(
-            f"torchrun started {ranks} ranks for the node {node.name}, which says that it has {node.ranks}: "
+            f"torchrun started {ranks} ranks for the node {node.name}, which registered {node.ranks}: "
             f"give its agent --nproc-per-node={ranks} and --rdzv-conf=ranks={ranks}"
         )
 
 
 def warm_up() -> None:
-    """Import behind the wait for the first unit what the first optimizer would import (seconds)."""
+    """Do the imports of the first optimizer (seconds) behind the wait for the first unit."""
     threading.Thread(target=importlib.import_module, args=(OPTIMIZER_IMPORT,), daemon=True).start()
 
 
 def wait_for_spec(record: Record, leaving: Leaving, log: logs.EventLog) -> Spec | None:
-    """The run's spec: a node may be there before the run is opened. ``None`` if it is to leave before."""
+    """The run's spec: a node may exist before the run is opened. ``None`` if it must leave before."""
     revision = record.store.range(record.keys.spec).revision
     spec = record.spec()
     if spec is None:

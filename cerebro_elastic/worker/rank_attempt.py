@@ -40,7 +40,7 @@ _VERDICT = 0.25
 then a rank that hangs has ended, and its agent has found one that died."""
 _AFTER_FORMING_SECONDS = 10.0
 """The lead waits at least this much longer than a group may take to form: until then a sibling of a dead rank
-may try to reach it, deaf to its agent."""
+may try to reach it, and not react to its agent."""
 _APART_SECONDS = 15.0
 """How long the lead waits for that reason if the group could not be formed: a lost node is known by then."""
 _LOOK_SECONDS = 0.1
@@ -127,7 +127,7 @@ class RankAttempt:
         except GroupBroken as error:
             self._await_reason(error)
         except (Exception, SystemExit, KeyboardInterrupt, Stopped) as error:
-            # Whatever the user's code raises: a signal raises nothing here.
+            # The user's code may raise anything; a signal raises nothing here.
             self._give_up(error)
         else:
             if isinstance(result, TrainedUnit):
@@ -164,7 +164,7 @@ class RankAttempt:
     def _behind(self, trained: TrainedUnit, save: Future[SavedUnit]) -> RankAttempt | None:
         """This attempt as it ends behind the node's next unit; ``None`` if that begins after its end.
 
-        If the save takes long, tell the leader, so that it can give the node another unit meanwhile.
+        If the save takes long, tell the leader, so that it can give the node another unit in that time.
         """
         if not self._may_save_behind(trained):
             return None
@@ -182,8 +182,8 @@ class RankAttempt:
     def _may_save_behind(self, trained: TrainedUnit) -> bool:
         """Whether the next unit may begin before this one is saved.
 
-        Not if the node is to leave, nor in a gang, nor if nothing is left to save, nor without memory for
-        both states.
+        Not if the node must leave, nor in a gang, nor if nothing is left to save, nor without memory for both
+        states.
         """
         if self._context.leaving.asked or len(self.attempt.nodes) > 1 or not trained.staged_bytes:
             return False
@@ -223,8 +223,8 @@ class RankAttempt:
             self._context.cleaner.begin(partial(self._context.collector.refused, visit))
 
     def _await_reason(self, error: GroupBroken) -> None:
-        """A peer is lost. Its own rank, its agent or the controller knows why, and ends the attempt with
-        that reason. The lead gives up if none of them does in time."""
+        """A peer is lost. Its own rank, its agent or the controller has the reason, and ends the attempt with
+        it. The lead gives up if none of them does in time."""
         from cerebro_elastic.training.parallel import group
 
         self._log.warning("broken", why=str(error))
@@ -244,7 +244,7 @@ class RankAttempt:
             clock.sleep(_LOOK_SECONDS)
 
     def _give_up(self, error: BaseException) -> None:
-        """When the rank is to leave, an exception is no failure of the unit: SIGTERM ends the processes that
+        """When the rank must leave, an exception is no failure of the unit: SIGTERM ends the processes that
         the unit uses, too."""
         context = self._context
         if context.leaving.asked:
@@ -258,7 +258,7 @@ class RankAttempt:
             context.ledger.fail(self.attempt, self._config, failure)
 
     def _announce_leaving(self) -> None:
-        """Let the history say that the node was asked to leave before it says what the node left undone.
+        """Record the node's request to leave before the rest that it leaves undone.
 
         The thread that announces this otherwise may be slower than this unit. (In a gang another node may be
         the one that leaves.)

@@ -28,7 +28,7 @@ from cerebro_elastic.worker.watchdog import Watchdog
 
 @dataclass(kw_only=True)
 class RankContext:
-    """What the process gives its attempts, and what is made of that once for all of them."""
+    """The process's objects for its attempts, made once for all of them."""
 
     ledger: WorkerLedger
     spec: Spec
@@ -40,7 +40,7 @@ class RankContext:
     leaving: Leaving
     watchdog: Watchdog
     alarm: Callable[[BaseException], None]
-    """Takes what ends the background saving."""
+    """Takes the exception that ends the background saving."""
     address: Callable[[], str] = lambda: LOOPBACK
     """Returns the host's address, as other nodes reach it."""
     shares_device: bool = False
@@ -56,19 +56,19 @@ class RankContext:
         record, spec, runner = self.ledger.record, self.spec, self.unit_runner
         repair = CheckpointRepair(record, spec, runner, self.log, self.watchdog.beat).repair
         self.basis = basis_of(spec)
-        """What the run is made from, for the origins of its checkpoints."""
+        """The digests of the run, for the origins of its checkpoints."""
         self.state_fetcher = StateFetcher(self._fetch_ahead, repair)
         self.rendezvous = GroupRendezvous(self.ledger, self.identity.node, self.address, runner.device)
         self.writer = BackgroundWriter(self.alarm)
         self.collector = CheckpointCollector(record, spec.storage, spec.plan, runner.recipe, self.log)
         self.cleaner = BackgroundCleaner(self.alarm)
-        """Has it do so behind the next unit."""
+        """Collects behind the next unit."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Wait for the last save and what follows it, and break off fetches."""
+        """Wait for the last save and its commit, and break off fetches."""
         self.writer.close()
         self.cleaner.close()
         self.state_fetcher.close()

@@ -1,4 +1,4 @@
-"""What does a rank take of its machine, and how much may it take? Memory, CPU time, and the work of its GPU.
+"""A rank's use of its machine, and its limits: memory, CPU time, and the work of its GPU.
 
 Memory is an accelerator's, as torch's allocator counts it; on a CPU it is the process's resident memory, as
 the kernel counts it. A measurement costs a unit some reads of ``/proc``. A device's utilisation is read once
@@ -51,7 +51,7 @@ def bytes_of(env: Mapping[str, str], name: str) -> int | None:
 
 
 def free_bytes(device: str, limit: int | None) -> int:
-    """The bytes that a unit may take now: those that are free, at most ``limit``."""
+    """The bytes that a unit may take now: the free ones, at most ``limit``."""
     free = devices.free_bytes(device) if devices.is_accelerator(device) else None
     free = _free_on_host() if free is None else free
     return free if limit is None else min(free, limit)
@@ -135,25 +135,25 @@ def cpu_seconds() -> float:
 
 
 def _cpu_seconds_of(pid: int | None) -> float:
-    with suppress(OSError, IndexError, ValueError):  # it has ended meanwhile
+    with suppress(OSError, IndexError, ValueError):  # it has ended
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return _TICK * (int(fields[11]) + int(fields[12]))
     return 0.0
 
 
 def gpu_utilization(device: str) -> float | None:
-    """The share of the last moment in which the GPU was at work; ``None`` where nobody says so."""
+    """The GPU's utilisation in the last moment, as a share; ``None`` if it is unknown."""
     if not devices.is_accelerator(device) or not _known:
         return None
     try:
         return devices.utilization(device)
-    except Exception:  # whatever the driver's library raises: it is only shown to people
+    except Exception:  # the driver's library may raise anything: the figure is only shown to people
         _known.clear()
         return None
 
 
 _known = {True}
-"""Emptied once GPUs cannot be asked."""
+"""Emptied once GPUs cannot be queried."""
 
 
 class ResourceMeter:
@@ -167,7 +167,7 @@ class ResourceMeter:
         self._samples: list[float] = []
 
     def watching(self, beat: Callable[[], None]) -> Callable[[], None]:
-        """``beat``, which is called often while a unit trains, and asks the GPU now and then."""
+        """``beat``, which is called often while a unit trains, and queries the GPU now and then."""
         if not devices.is_accelerator(self._device):
             return beat
 
@@ -238,14 +238,14 @@ class Growth:
 def start_anew() -> None:
     """Replace this process by a fresh one with the same command, id, environment and output.
 
-    Libraries keep memory of units that are long over; DeepSpeed's ZeRO-3 is known for it. The agent does not
-    notice, the node's registration stands, no unit is lost and no restart is counted. A unit that is assigned
-    meanwhile waits for some seconds.
+    Libraries keep memory of finished units; DeepSpeed's ZeRO-3 is known for it. The agent does not notice,
+    the node's registration remains, no unit is lost and no restart is counted. A unit that is assigned in
+    that time waits for some seconds.
     """
     if (workers := sys.modules.get("cerebro_elastic.data.reading.worker_processes")) is not None:
         workers.end_idle()  # no exit function runs here
     sys.stdout.flush()
     sys.stderr.flush()
-    # Python's own files close by themselves, those of libraries may not.
+    # Python's own files close automatically, those of libraries may not.
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.execv(sys.executable, [*PYTHON, *(word for word in sys.orig_argv[1:] if word != "-P")])

@@ -1,6 +1,6 @@
 """Saving a unit's state, in the background if that takes a while.
 
-A rank holds two states at most: that of the unit it trains, and that of the last one, which is being saved.
+A rank holds two states at most: one of the unit in training, and one of the last unit, which is being saved.
 When the next unit is trained the rank waits until the last one's visit is committed.
 """
 
@@ -27,7 +27,7 @@ _BEAT_SECONDS = 1.0
 
 
 class _BackgroundThread:
-    """A thread that does one task at a time. ``alarm`` takes what a task raises."""
+    """A thread that does one task at a time. ``alarm`` takes a task's exception."""
 
     def __init__(self, name: str, alarm: Callable[[BaseException], None]) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
@@ -79,7 +79,7 @@ class BackgroundWriter(_BackgroundThread):
         return self._last_bytes if self.busy else 0
 
     def wait(self, beat: Callable[[], None]) -> None:
-        """Wait for the save in the background; raises what ``finish`` has raised."""
+        """Wait for the save in the background; raises the exception of ``finish``."""
         while self._last is not None and not wait([self._last], _BEAT_SECONDS).done:
             beat()
         if self._last is not None:
@@ -116,11 +116,11 @@ def part_of(strategy: Strategy, rank: int) -> Part | None:
 def save_part(
     state: TaskState, url: str, part: Part | None, before: Mapping[str, Still] = NOTHING
 ) -> Sequence[Written] | None:
-    """Inside the group: write this rank's part of the state under ``url``. Of the tensors of ``before`` (see
-    ``checkpoint.Staged.save``), those that are the same still lie in bases.
+    """Inside the group: write this rank's part of the state under ``url``. Tensors of ``before`` (see
+    ``checkpoint.Staged.save``) that are still the same lie in bases.
 
     Returns:
-        On the rank that leads, what all ranks have written; ``None`` if the state is not divided.
+        On the rank that leads, the parts that all ranks have written; ``None`` if the state is not divided.
     """
     if part is None or not checkpoint.is_divided(state):
         return None
@@ -143,7 +143,7 @@ def save(
 def staged(
     result: UnitResult, url: str, parts: Sequence[Written] | None
 ) -> tuple[Callable[[Origin], CheckpointRef], int]:
-    """What ``save`` does, for later; tensors that training leaves as they are stay in bases.
+    """``save``, prepared for later; tensors that training leaves unchanged stay in bases.
 
     Returns:
         A function of the state's origin that saves it, in any thread, and the bytes that it holds until then.

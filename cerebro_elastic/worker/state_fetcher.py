@@ -17,8 +17,8 @@ from cerebro_elastic.hop.checkpoint import Part
 from cerebro_elastic.system.cache_space import Room
 
 Fetch = Callable[[int, Callable[[], None], Room], object]
-"""Fetches a partition into the cache, if there is room, and returns what keeps it there. It calls the given
-function often, which may raise to end the fetch."""
+"""Fetches a partition into the cache, if it has room, and returns an object that keeps it there. It calls the
+given function often, which may raise to end the fetch."""
 Repair = Callable[[CheckpointRef, DamagedCheckpoint], Any]
 """Restores a damaged checkpoint; see ``worker/offline/repair.py``."""
 
@@ -50,10 +50,10 @@ class StateFetcher:
             self._queued = {**current, attempt.token: (attempt.input, state)}
 
     def prefetch(self, hint: Prefetch | None, part: Part | None = None) -> None:
-        """Fetch in the background what the next unit will probably need, and one replica; of its state the
-        ``part`` of the present unit.
+        """Fetch in the background the data that the next unit will probably need, and one replica; of its
+        state the ``part`` of the present unit.
 
-        A replica waits until the last one has come. A failure has no effect: needed data are fetched again.
+        A replica waits until the last one is fetched. A failure has no effect: needed data are fetched again.
         """
         self._next = None
         if hint is None:
@@ -67,7 +67,7 @@ class StateFetcher:
             self._copied[due] = self._copier.submit(self._copy, due)
 
     def begin(self, partition: int) -> None:
-        """A unit on ``partition`` begins: another one that was fetched for it is not kept any more."""
+        """A unit on ``partition`` begins: a different partition fetched ahead is no longer kept."""
         if self._next is not None and self._next[0] != partition:
             self._next = None
 
@@ -104,7 +104,7 @@ class StateFetcher:
                 wait()
 
     def _loaded_ahead(self, ref: CheckpointRef | None, part: Part | None) -> Future[Any] | None:
-        """The load of this state that was begun ahead, which is forgotten; so is any other by a hint."""
+        """Take the load of this state that was begun ahead; any other one begun by a hint is dropped."""
         hinted, self._ahead = self._ahead, None
         with self._lock:
             for token, (queued, state) in self._queued.items():
@@ -126,7 +126,7 @@ class StateFetcher:
             raise StorageError("the fetch was broken off: the rank ends")
 
     def close(self) -> None:
-        """Break off all fetches: a node that is to leave does not wait for them."""
+        """Break off all fetches: a node that must leave does not wait for them."""
         self._closed.set()
         self._thread.shutdown(cancel_futures=True)
         self._loader.shutdown(cancel_futures=True)

@@ -29,7 +29,7 @@ from cerebro_elastic.worker.saving import part_of, save_part, staged
 
 @dataclass(frozen=True)
 class SavedUnit:
-    """A unit whose state and log others can read."""
+    """A unit whose state and log other nodes can read."""
 
     visit: Visit
     """The visit, without the time of its save."""
@@ -55,7 +55,7 @@ class TrainedUnit:
     """A unit that is trained and not saved yet, on the rank that leads."""
 
     visit: Visit
-    """The visit that it becomes, without what its save adds."""
+    """The visit that it becomes, without the fields that its save adds."""
     rows: Sequence[Mapping[str, Any]]
     log: str
     """The URL that they get."""
@@ -70,7 +70,7 @@ class TrainedUnit:
     clock: Clock
 
     def save(self) -> SavedUnit:
-        """Save log and state, in any thread: nothing of what the rank does next is needed."""
+        """Save log and state, in any thread: it does not depend on the rank's next work."""
         began = self.clock.now()  # perhaps after the save before it
         visit = self.visit
         if self.rows:
@@ -167,7 +167,7 @@ def train_attempt(
 
 
 def _fetch_partition(context: RankContext, unit: Unit) -> float:
-    """Seconds that the unit waits for its partition, which may be on its way already."""
+    """Seconds that the unit waits for its partition, which may be in transfer already."""
     runner, clock = context.unit_runner, context.clock
     began = clock.now()
     if runner.holds(unit.phase, unit.partition):
@@ -177,7 +177,7 @@ def _fetch_partition(context: RankContext, unit: Unit) -> float:
 
 
 def _stoppable(context: RankContext, job: UnitJob, load_seconds: float) -> UnitJob:
-    """The job, which from now on stops when one of its ranks is to leave and the rest does not fit into the
+    """The job, which from now on stops when one of its ranks must leave and the rest does not fit into the
     grace: all ranks at the same batch."""
     validation = job.validation if job.validates else ()
     total = job_batches.unit_batches(job) + job_batches.validation_batches(job, validation)

@@ -1,11 +1,11 @@
 """The watchdog: a rank that hangs ends itself, and leaves the stacks of its threads to its agent.
 
-It may watch two threads: one that trains, and one that saves what was trained before. It then waits for the
-one whose time is over first, and the dump says which one that is.
+It may watch two threads: one that trains, and one that saves the last unit. It then waits for the one whose
+time ends first, and the dump names it.
 
 Python's ``faulthandler`` does both in a thread that needs no interpreter: also a rank that hangs in native
-code, or holds the interpreter's lock, is ended. ``rendezvous/heartbeats.py`` reads what is written here, and
-sees a rank that is stopped and cannot even do that.
+code, or holds the interpreter's lock, is ended. ``rendezvous/heartbeats.py`` reads the dumps, and finds a
+rank that is stopped and cannot even write one.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Watchdog:
 
     @contextmanager
     def watching(self, seconds: float, attempt: int = 0) -> Iterator[None]:
-        """End this process if ``seconds`` pass in the block without a ``beat`` of this thread, which is at
+        """End this process if ``seconds`` pass in the block without a ``beat`` of this thread, which works on
         ``attempt``."""
         me = threading.get_ident()
         with self._lock:
@@ -84,7 +84,7 @@ class Watchdog:
                 self._arm()
 
     def activity(self) -> RankActivity:
-        """What the thread does whose time ends first. It takes no lock: the heartbeat must not wait."""
+        """The activity of the thread whose time ends first. It takes no lock: the heartbeat must not wait."""
         watched = min(list(self._watched.values()), key=lambda thread: thread.ends, default=None)
         if watched is None:
             return RankActivity()

@@ -1,6 +1,6 @@
 """Private names of DeepSpeed, and of torch for its import. Tested with DeepSpeed 0.19.8, torch 2.13 to 2.15.
 
-``tests/training/parallel/test_deepspeed_internals.py`` names what an upgrade takes away.
+``tests/training/parallel/test_deepspeed_internals.py`` names the ones that an upgrade takes away.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def link_optimizer_state(zero: Any) -> None:
 
 
 def avoid_shared_memory_collectives(package: ModuleType) -> None:
-    """Have DeepSpeed do without its collectives in shared memory. They are the only native code that its
+    """Make DeepSpeed work without its collectives in shared memory. They are the only native code that its
     import would compile, which takes minutes."""
     package.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
@@ -53,7 +53,7 @@ def forget_backend() -> None:
 
 
 def forget_forward_passes() -> None:
-    """Have ZeRO-3 let go of the modules whose forward pass it follows."""
+    """Make ZeRO-3 release the modules whose forward pass it follows."""
     importlib.import_module("deepspeed.runtime.zero.parameter_offload").FWD_MODULE_STACK.clear()
 
 

@@ -50,7 +50,7 @@ def deepspeed(device: torch.device) -> ModuleType:
     """The package, set to work on the kind of ``device``."""
     if not installed():
         raise MissingExtra(MISSING)
-    with _without_traces(), rng.borrowed(device):  # of what it imports, rich draws a number
+    with _without_traces(), rng.borrowed(device):  # among its imports, rich draws a number
         package = importlib.import_module("deepspeed")
     package.utils.logger.setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", "`torch.distributed", FutureWarning, "torch.distributed.c10d_logger")
@@ -129,7 +129,7 @@ def _copy(value: Any) -> Any:
 
 @contextmanager
 def _without_traces() -> Iterator[None]:
-    """The import writes to the environment, keeps the default group, and logs which device it has found."""
+    """The import writes to the environment, keeps the default group, and logs its device."""
     before = dict(os.environ)
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)

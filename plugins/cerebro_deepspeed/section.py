@@ -1,4 +1,4 @@
-"""What a recipe may say of ``use: deepspeed``; imports neither DeepSpeed nor torch."""
+"""A recipe's settings for ``use: deepspeed``; imports neither DeepSpeed nor torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class DeepSpeedSection(ParallelismSection):
     on."""
 
     NEEDS: ClassVar[tuple[str, ...]] = ("deepspeed",)
-    # What ZeRO's stage 3 saves, fsdp saves as well.
+    # fsdp saves as much memory as ZeRO's stage 3.
     AUTO_OPTIONS: ClassVar[Mapping[str, Any]] = {"stage": 2}
 
     def options_in(self, root: Path) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class EngineState:
             return
         part = _part(parameter, full)
         partition_of(parameter).copy_(part)
-        if parameter.numel() == full.numel():  # a small one, which stays on every rank
+        if parameter.numel() == full.numel():  # a small one: it stays on every rank
             parameter.copy_(full)
         if parameter.requires_grad:
             self._fragments.safe_set_local_fp32_param(parameter, part)

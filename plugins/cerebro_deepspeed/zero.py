@@ -70,7 +70,7 @@ class Zero(DataParallel):
         if odd := [name for name, value in named.items() if value.dtype != torch.float32 or not value.dim()]:
             return (
                 f"deepspeed takes parameters in float32 with a dimension, not {_some(odd)}: make them so, or "
-                "take fsdp, which takes others"
+                "take fsdp, which supports others"
             )
         if (kind := type(parts.optimizer).__name__) in _SHAPED:
             return f"deepspeed cuts parameters into flat shards, and {kind} needs their shape"

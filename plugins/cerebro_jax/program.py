@@ -1,5 +1,5 @@
-"""The tree that JAX trains, and the user's functions, compiled once for each shape of a batch and for what is
-static in a config."""
+"""The tree that JAX trains, and the user's functions, compiled once for each shape of a batch and the static
+values of a config."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _CONTAINERS = (dict, list, tuple, type(None))
 class Structure:
     """The value that ``init_fn`` has ``made`` for one config, without its arrays: it converts them to a dict
     by path and back. It is not stored: ``init_fn`` makes it again. Each config has its own, which may hold
-    functions and numbers that depend on hyper-parameters, such as optax' optimizers. What is fixed in a plain
-    tree belongs to it: functions, and numbers of Python beside modules of Equinox."""
+    functions and numbers that depend on hyper-parameters, such as optax' optimizers. Constants of a plain
+    tree belong to it: functions, and numbers of Python beside modules of Equinox."""
 
     _treedef: Any  # JAX has no types
 
@@ -67,14 +67,14 @@ class Structure:
             if fixed != self._fixed:
                 raise TaskError(
                     "step_fn changes a function or a number of Python in the state: only arrays hop, so make "
-                    "an array of what training changes"
+                    "an array of the values that training changes"
                 )
             return tree
         graphdef, tree = _split(merged)
         if graphdef != self._graphdef:
             raise TaskError(
                 f"step_fn changes {_changed(self._graphdef, graphdef)} of an object of Flax NNX: only arrays "
-                "hop, so keep what training changes in an nnx.Variable, and set the rest in init_fn"
+                "hop, so keep values that training changes in an nnx.Variable, and set the rest in init_fn"
             )
         return tree
 
@@ -89,7 +89,7 @@ class Structure:
         if self._treedef != treedef:
             raise TaskError(
                 f"step_fn returned a state of another structure than init_fn ({self._difference(tree)}): "
-                "return what it got, with other values"
+                "return the structure that it got, with other values"
             )
         named = dict(zip(self._kinds, leaves, strict=True))
         kinds = {path: kind for path, leaf in named.items() if (kind := _kind(leaf, path))}
@@ -100,11 +100,11 @@ class Structure:
         }, kinds
 
     def load(self, arrays: Mapping[str, Any], kinds: Mapping[str, str]) -> Any:
-        """The tree of what ``dump`` has returned. Raises ``TaskError`` if it is of another structure."""
+        """The tree from the result of ``dump``. Raises ``TaskError`` if it has another structure."""
         if arrays.keys() != self._kinds.keys():
             differing = ", ".join(sorted(arrays.keys() ^ self._kinds.keys())[:3])
             raise TaskError(
-                f"the state and what init_fn makes do not have the same arrays ({differing}): "
+                f"the state and the result of init_fn do not have the same arrays ({differing}): "
                 "hyper-parameters that change the structure cannot be changed by a search that continues "
                 "from a state"
             )
@@ -114,12 +114,12 @@ class Structure:
     def _difference(self, tree: Any) -> str:
         paths = {_name(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]}
         differing = sorted(paths ^ self._kinds.keys())[:3]
-        return ", ".join(differing) or "what its nodes hold besides arrays"
+        return ", ".join(differing) or "the other values of its nodes"
 
 
 def _split(made: Any) -> tuple[Any, Any]:
-    """The structure of Flax NNX's objects and their arrays; of a plain tree ``None`` and what of it is not
-    fixed. Flax is not imported for a plain tree."""
+    """The structure of Flax NNX's objects and their arrays; of a plain tree ``None`` and its parts that are
+    not fixed. Flax is not imported for a plain tree."""
     leaves = jax.tree_util.tree_leaves(made, is_leaf=_is_object)
     if not any(map(_is_object, leaves)):
         return None, _parted(made)[1]
@@ -179,8 +179,8 @@ def _kind(leaf: Any, path: str) -> str | None:
     key."""
     if isinstance(leaf, str | bytes) or not (np.isscalar(leaf) or hasattr(leaf, "dtype")):
         raise TaskError(
-            f"{path} of the state is a {type(leaf).__qualname__}, and not an array: keep what is no array in "
-            "hyper-parameters, or in a static field of a class that JAX knows as a node"
+            f"{path} of the state is a {type(leaf).__qualname__}, and not an array: keep other values in "
+            "hyper-parameters, or in a static field of a class that is registered with JAX as a node"
         )
     if hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         generator = jax.random.key_impl(leaf)

@@ -20,7 +20,7 @@ class JaxSection(TaskSection):
     """Pure functions on a tree of arrays, or objects of Flax NNX; see
     [Other frameworks](../how-to/frameworks.md#jax)."""
     init_fn: Reference
-    """Makes what is trained: any tree of arrays, such as `(params, opt_state)`, or objects of Flax NNX."""
+    """Makes the trained state: any tree of arrays, such as `(params, opt_state)`, or objects of Flax NNX."""
     step_fn: Reference
     """Trains on a batch: returns `(state, metrics)`. With Flax NNX it changes the objects, and returns
     metrics."""

@@ -1,5 +1,5 @@
-"""The task adapter for JAX (entry point ``jax`` of ``cerebro.tasks``): ``docs/how-to/frameworks.md`` says
-what the user's functions get and return."""
+"""The task adapter for JAX (entry point ``jax`` of ``cerebro.tasks``): ``docs/how-to/frameworks.md`` lists
+the arguments and results of the user's functions."""
 
 from __future__ import annotations
 
@@ -204,5 +204,5 @@ def _leading(function: Callable[..., Any]) -> frozenset[str]:
 _LOAD = """\
 from safetensors.numpy import load_file
 
-arrays = load_file("MODEL")  # by their paths in what init_fn returns
+arrays = load_file("MODEL")  # by their paths in the result of init_fn
 """

@@ -54,7 +54,7 @@ def choose_order(callback: Any) -> None:
 
 
 def ignore_warnings_of_short_input() -> None:
-    """A unit's batches end without notice, which is no mistake here."""
+    """A unit's batches end without notice; that is no mistake here."""
     warnings.filterwarnings("ignore", message="Your input ran out of data")
 
 

@@ -82,9 +82,9 @@ class UnitCallbacks(keras.callbacks.Callback):  # type: ignore[misc]
         self._continue_epoch = continue_epoch
         self._continue_draws = continue_draws
         self.whole = False
-        """Whether the unit came to its end."""
+        """Whether the unit reached its end."""
         self.logs: dict[str, float] = {}
-        """The epoch's metrics so far."""
+        """The epoch's present metrics."""
 
     def load(self, states: Sequence[Mapping[str, Any]]) -> None:
         """Restore the callbacks' attributes."""

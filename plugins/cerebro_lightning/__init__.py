@@ -1,6 +1,6 @@
 """LightningModules as tasks: sub-epochs that equal one ordinary ``Trainer.fit`` bit for bit.
 
-``CerebroTrainer`` is for users; ``LightningTask`` is what a recipe's ``kind: lightning`` names. Both are
+``CerebroTrainer`` is for users; ``LightningTask`` is the task of a recipe's ``kind: lightning``. Both are
 imported on use, since a recipe is checked by ``section`` alone, without Lightning and torch.
 """
 

@@ -1,8 +1,8 @@
 """All private names of Lightning and torchmetrics that the plugin uses. Tried with Lightning 2.5.6
 and 2.6.6, and torchmetrics 1.9.
 
-``tests/plugins/cerebro_lightning/test_lightning_internals.py`` names what an upgrade takes away, also of what
-``subepoch.py`` and ``synced_logging.py`` override in the classes that they take from here.
+``tests/plugins/cerebro_lightning/test_lightning_internals.py`` names the ones that an upgrade takes away,
+also those that ``subepoch.py`` and ``synced_logging.py`` override in classes from here.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ MODULE_ATTRIBUTES = frozenset(vars(pl.LightningModule()).keys() - {"training"}) 
 """Attributes of a ``LightningModule`` that no user's code has set."""
 
 HPARAMS = "_hparams"
-"""The attribute with what ``save_hyperparameters`` took; made empty on its first use."""
+"""The attribute with the arguments that ``save_hyperparameters`` took; made empty on its first use."""
 
 RESULT_STATE = ("value", "cumulated_batch_size", "_forward_cache", "_computed", "_update_count", "has_reset")
 """Attributes of a ``ResultMetric`` that last from batch to batch."""
 
 RESULT_MEANS = ("value", "cumulated_batch_size", "_update_count")
-"""Attributes of a ``ResultMetric`` of which its value for the epoch is made."""
+"""Attributes of a ``ResultMetric`` that make up its value for the epoch."""
 
 METADATA_SYNC = "_sync"
 """The field of ``ResultMetadata`` that holds a function of the trainer."""
@@ -97,7 +97,7 @@ PRUNED_LAYERS = "_original_layers"
 
 
 def look_once_for_external_callbacks() -> None:
-    """Remember which packages offer callbacks. Every ``Trainer`` searches all installed packages, and each
+    """Remember the packages that offer callbacks. Every ``Trainer`` searches all installed packages, and each
     unit has a trainer: that took 16 ms. The callbacks themselves are made for each trainer."""
     registry.entry_points = functools.cache(entry_points)  # type: ignore[attr-defined, assignment]
 
@@ -128,7 +128,7 @@ def callbacks_of(trainer: pl.Trainer) -> list[pl.Callback]:
 def check_model_callbacks(
     trainer: pl.Trainer, checked: Callable[[list[pl.Callback]], list[pl.Callback]]
 ) -> None:
-    """Have the trainer take what ``checked`` leaves of its callbacks when those of the module are added."""
+    """Filter the trainer's callbacks by ``checked`` when those of the module are added."""
     connector = trainer._callback_connector
     attach = connector._attach_model_callbacks
 
@@ -200,7 +200,7 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def results_tree(results: ResultCollection) -> Tree:
-    """The sums of ``self.log`` over an epoch so far, by key, as plain values. They hop: an epoch's metrics
+    """The running sums of ``self.log`` over an epoch, by key, as plain values. They hop: an epoch's metrics
     cover all its units."""
     return {key: _result_tree(result) for key, result in results.items()}
 
@@ -242,7 +242,7 @@ def _result(tree: Tree, module: pl.LightningModule, trainer: pl.Trainer) -> Resu
 
 
 def after_closure(precision: pl.plugins.Precision, module: pl.LightningModule, optimizer: Any) -> None:
-    """Run what follows the backward pass before the optimizer's step: hooks and clipping."""
+    """Run the hooks and the clipping between the backward pass and the optimizer's step."""
     precision._after_closure(module, optimizer)
 
 
@@ -369,7 +369,7 @@ def rewound_parameters(callbacks: Iterable[pl.Callback]) -> list[list[int]]:
 
 
 def put_rewound(callbacks: Iterable[pl.Callback], numbers: Sequence[Sequence[int]]) -> None:
-    """Apply what ``rewound_parameters`` has returned; called after the parameters' values are loaded."""
+    """Apply the result of ``rewound_parameters``; called after the parameters' values are loaded."""
     for callback, trained in zip(_pruning(callbacks), numbers, strict=False):
         for number, first, own in _first_values(callback):
             if number in trained:
@@ -415,7 +415,7 @@ def state_names_of(metric: Metric) -> list[str]:
 
 
 def list_states_of(metric: Metric) -> list[str]:
-    """The names of those that are lists of rows."""
+    """The names of the states that are lists of rows."""
     return [name for name, default in metric._defaults.items() if isinstance(default, list)]
 
 

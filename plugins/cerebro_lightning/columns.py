@@ -1,4 +1,4 @@
-"""What ``CerebroTrainer.fit`` takes as data from Python (arrays, tuples, tables), as named columns."""
+"""Data from Python for ``CerebroTrainer.fit`` (arrays, tuples, tables), as named columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMS = (
 )
 """The forms in which data may be given, for messages."""
 _MISSING = ("NAType", "NaTType")
-"""Types of pandas whose only value means a missing value."""
+"""Types of pandas whose only value is the missing one."""
 
 
 class Table(Protocol):
@@ -37,7 +37,7 @@ def columns_of(data: Any, what: str, wanted: Iterable[str] | None = None) -> Arr
     """The arrays in ``data``, by name: of a mapping or a table (pandas, polars, pyarrow) its own names, of a
     tuple ``x, y``, or ``x0, x1, x2`` and so on. Only those ``wanted``, if any are named.
 
-    Raises ``DataError`` for what has no such columns; ``what`` names the argument.
+    Raises ``DataError`` for data without such columns; ``what`` names the argument.
     """
     named = _named(data, what)
     if twice := [name for name, count in Counter(name for name, _ in named).items() if count > 1]:

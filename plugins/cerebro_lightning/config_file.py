@@ -1,5 +1,5 @@
 """Modules, data modules, callbacks and trainer arguments, as the user's LightningCLI makes them of a file's
-values. Each config gets its own ``LightningCLI``, which makes all but the trainer."""
+values. Each config gets its own ``LightningCLI``, which makes everything except the trainer."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class ConfigFile:
         return module
 
     def check(self, searched: Mapping[str, Any]) -> None:
-        """Raise ``TaskError`` for hyper-parameters that would change the data module by a link, of which the
-        processes that make batches know nothing."""
+        """Raise ``TaskError`` for hyper-parameters that would change the data module by a link, which the
+        processes that make batches do not get."""
         of_data = {name: value for name, value in searched.items() if name == "data"}
         given = [_cli(self._config, self._cli, each).config.get("data") for each in (searched, of_data)]
         if given[0] != given[1]:
@@ -62,7 +62,7 @@ class ConfigFile:
         return how_to_load(self._cli, arguments, ".model")
 
     def notes(self) -> list[str]:
-        """What the run says before its start."""
+        """The run's notes before its start."""
         return notes_on_dropped(self._config["trainer"])
 
     def trainer(self, searched: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -110,7 +110,7 @@ def _cli(config: Mapping[str, Any], cli: str, searched: Mapping[str, Any]) -> Li
     if of_all := sorted(searched.keys() & set(_OF_ALL)):
         raise TaskError(f"{', '.join(of_all)}: the same for all configs of a run: set it in the file")
     values = copy.deepcopy(_merged(config, searched))  # the parser changes them
-    values["seed_everything"] = torch.initial_seed() % 2**32  # what the module, or the data, begin with
+    values["seed_everything"] = torch.initial_seed() % 2**32  # the initial seed of the module, or the data
     values["trainer"] = {**values.get("trainer", {}), "logger": False}
     module, _, name = cli.partition(":")
     make = attrgetter(name)(import_module(module))

@@ -1,4 +1,4 @@
-"""What a file of LightningCLI or Hydra, named by a recipe's task, says of the recipe's other sections.
+"""The values for a recipe's other sections in a file of LightningCLI or Hydra that its task names.
 
 The file is read when the recipe is, so that the run's record has its values. Imports no Lightning."""
 
@@ -21,7 +21,7 @@ _OF_FIT = ("ckpt_path", "weights_only")
 
 def completed(recipe: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
     """The ``recipe`` with the file's values in it: its content as ``task.config``, ``epochs``, ``seed``, and
-    the data module. What the recipe says itself counts. Raises ``RecipeError``."""
+    the data module. The recipe's own values take precedence. Raises ``RecipeError``."""
     task = recipe["task"]
     config = task.get("config")
     if isinstance(config, str):
@@ -33,7 +33,7 @@ def completed(recipe: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
     searched = search.get("max_epochs") if isinstance(search, Mapping) else None
     epochs = recipe.get("epochs") or searched or trainer.get("max_epochs") or 1
     seed = recipe.get("seed", config.get("seed" if is_hydras(config) else "seed_everything"))
-    # What links read from the file is what the run does.
+    # Links read the run's values from the file.
     config = {**config, "trainer": {**trainer, "max_epochs": epochs}}
     filled = {**recipe, "task": {**task, "config": config}, "epochs": epochs}
     if type(seed) is int:
@@ -64,7 +64,7 @@ def _without_origin(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _read(path: Path, overrides: Sequence[str]) -> Mapping[str, Any]:
-    """The values for ``fit`` in a LightningCLI file, or those that Hydra composes of its files."""
+    """The values for ``fit`` in a LightningCLI file, or those that Hydra composes from its files."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
@@ -105,6 +105,6 @@ def _composed(path: Path, overrides: Sequence[str]) -> Mapping[str, Any]:
     assert isinstance(composed, dict)
     if not is_hydras(composed):
         raise RecipeError(
-            f"task.config: {path.name} has no section `model` with a `_target_`: name what trains"
+            f"task.config: {path.name} has no section `model` with a `_target_`: name the module to train"
         )
     return composed

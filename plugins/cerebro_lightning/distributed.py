@@ -2,8 +2,8 @@
 
 Lightning's own strategies start processes and form groups; this one takes both as they are. The module, whole
 as its constructor and ``configure_model`` make it, and its optimizer are given to the parallelism to spread;
-gradients, steps and the state that hops go through it. A rank's loss weighs as much as its share of the
-batch's rows, so it has to be a mean over rows.
+gradients, steps and the state that hops go through it. A rank's loss is weighted by its share of the batch's
+rows, so it must be a mean over rows.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class ShardedStrategy(DistributedStrategy):
         self._model_state = {}
 
     def changes(self, *, allowed: bool) -> dict[str, Any]:
-        """Those that the unit began with: shards change no structure."""
+        """The unit's initial changes: shards change no structure."""
         if not allowed and _buffers(self.module) != self._whole_buffers:
             raise TaskError(
                 f"{type(self.module).__name__} has buffers that got another shape or type during "
@@ -280,7 +280,7 @@ def _rows(value: Tensor) -> Tensor:
 
 
 def _flags(module: nn.Module) -> tuple[Any, ...]:
-    """A parameter that DeepSpeed divides is empty between two steps; it says what shape it has when whole."""
+    """A parameter that DeepSpeed divides is empty between two steps; it has the shape of the whole one."""
     return tuple((each.requires_grad, getattr(each, "ds_shape", each.shape)) for each in module.parameters())
 
 
@@ -289,7 +289,8 @@ def _buffers(module: nn.Module) -> list[tuple[str, torch.Size, torch.dtype]]:
 
 
 def _place(module: nn.Module, device: torch.device) -> None:
-    """Move what the parallelism leaves: states of metrics, and the modules' own notes of their device."""
+    """Move the rest, which the parallelism leaves: states of metrics, and the modules' own notes of their
+    device."""
     for part in module.modules():
         if isinstance(part, Metric):
             part.to(device)
@@ -297,7 +298,7 @@ def _place(module: nn.Module, device: torch.device) -> None:
 
 
 class Root(nn.Module):
-    """What a parallelism wraps in place of a LightningModule.
+    """The module that a parallelism wraps in place of a LightningModule.
 
     ``root("training_step", batch, 0)`` is ``module.training_step(batch, 0)``, in ``precision``.
 

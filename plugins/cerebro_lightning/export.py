@@ -32,8 +32,8 @@ def stock_checkpoint(
     batches: int,
     arguments: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[str]]:
-    """What ``trainer.save_checkpoint`` would have saved at the end of an epoch of ``batches`` batches; and
-    the names of the state that it lacks.
+    """The checkpoint of ``trainer.save_checkpoint`` at the end of an epoch of ``batches`` batches, and the
+    names of the state that it lacks.
 
     ``module`` and ``trainer`` are fresh; the ``state`` was left by the epoch's last unit. ``arguments`` are
     those of the module's constructor: ``load_from_checkpoint`` finds them, whether the module saves its
@@ -55,7 +55,7 @@ def _not_carried(unit: _Halt, ours: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(owner, pl.LightningModule):
             name = type(owner).__name__
             if "trained" in ours["structure"]:
-                yield f"which parameters of {name} are trained"
+                yield f"the choice of trained parameters of {name}"
             for path, buffers in tree["buffers"].items():
                 before = fresh["buffers"].get(path, {})
                 for change in _changed(f"{name}.{path}".rstrip("."), before, buffers):
@@ -80,7 +80,7 @@ def _changed(owner: str, fresh: Tree, tree: Tree) -> Iterator[str]:
 
 def how_to_load(module: str, arguments: Mapping[str, Any] | None, attribute: str = "") -> str:
     """Python code that loads an exported checkpoint of the class ``module`` (``module:name``), or of the
-    function that made the module of ``arguments``, or what has it as an ``attribute``."""
+    function that made the module of ``arguments``, or of an object that has it as an ``attribute``."""
     where, _, name = module.partition(":")
     text = _LOAD if arguments is None else _LOAD_MADE
     return text.format(

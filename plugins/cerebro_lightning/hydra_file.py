@@ -33,7 +33,7 @@ class HydraFile:
 
     def check(self, searched: Mapping[str, Any]) -> None:
         """Raise ``TaskError`` for hyper-parameters that the data module's values are interpolated from: the
-        processes that make batches do not know them."""
+        processes that make batches do not get them."""
         of_data = {name: value for name, value in searched.items() if name == "data"}
         given = [_resolved(_with(self._config, each), "data") for each in (searched, of_data)]
         if given[0] != given[1]:
@@ -63,7 +63,7 @@ class HydraFile:
         return checked_trainer_settings(given)
 
     def callbacks(self, searched: Mapping[str, Any]) -> list[pl.Callback]:
-        """Fresh ones, without those that only show progress or keep files: their paths only a script has."""
+        """Fresh ones, without those that only show progress or keep files, whose paths only a script has."""
         sections = (_with(self._config, searched).get("callbacks") or {}).values()
         return [
             _made(section, "callbacks")
@@ -110,6 +110,6 @@ def _made(section: DictConfig, name: str) -> Any:
 
 def _unmade(name: str, exc: Exception) -> TaskError:
     return TaskError(
-        f"task.config: {name}: {' '.join(str(exc).split())}; what only a script of Hydra's has, such as "
+        f"task.config: {name}: {' '.join(str(exc).split())}; values of Hydra's scripts alone, such as "
         "${hydra:runtime.output_dir}, may be given by task.overrides"
     )

@@ -102,7 +102,7 @@ def _nothing(stage: str | None = None) -> None:
 
 def _inside(value: Any) -> Any:
     """The contents of a container, or the state of a random generator. Other objects, such as datasets, are
-    not searched: what they cache changes no row."""
+    not searched: their caches change no row."""
     if isinstance(value, _GENERATORS):
         return object_digest(value)
     return _copied(value, iter(range(_MOST_ITEMS)))
@@ -142,7 +142,7 @@ def _yielding(kind: type) -> type:
 
 
 class _Wrapped:
-    """Another iterable than a ``DataLoader``; what else is read of it is the user's."""
+    """An iterable that is no ``DataLoader``; its other attributes are the user's."""
 
     def __init__(self, loader: Any, batches: Callable[[], Iterator[Any]]) -> None:
         self._loader, self._batches = loader, batches
@@ -308,7 +308,7 @@ def _taken(settings: LoaderSettings) -> dict[str, Any]:
 
 def loaders_of_test_set(job: UnitJob, *, single: bool = False) -> Any:
     """The loader of the test set, or those that the data module's ``test_dataloader`` returns. If ``single``,
-    its batches have one row each; ``None`` if that cannot be had.
+    its batches have one row each; ``None`` if that is impossible.
 
     Raises ``NoTestSet`` if the data module has none.
     """
@@ -357,8 +357,8 @@ class EpochLoader(DataLoader[Any]):
         dataset: Dataset[Any] | None = None,
         taken: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """``dataset`` has the rows of the whole epoch, which a loader of the user's would take by the
-        arguments ``taken``."""
+        """``dataset`` has the rows of the whole epoch, which the user's loader would take by the arguments
+        ``taken``."""
         super().__init__(dataset or Rows(1, _not_here), **taken)
         self._length = length
         self._batches = batches
@@ -374,7 +374,7 @@ def _not_here(number: int | None = None) -> NoReturn:
     del number
     raise TaskError(
         "the module or a callback walks through the training batches itself (trainer.train_dataloader), but "
-        "a unit has those of one partition, not of the epoch: add up in training_step what it needs, or "
+        "a unit has those of one partition, not of the epoch: add up the values in training_step, or "
         "compute it before the run and give it in task.args"
     )
 

@@ -16,7 +16,7 @@ from cerebro_elastic.extending.recipes import named_class
 from cerebro_lightning._lightning_internals import AppendingWriter, set_writer
 
 _KNOWN = {
-    **dict.fromkeys(("tensorboard", "mlflow", "wandb")),  # the package's own, which come here in errors only
+    **dict.fromkeys(("tensorboard", "mlflow", "wandb")),  # the package's own, which get here by error only
     **{name: getattr(stock, name) for name in stock.__all__ if name != "Logger"},
 }
 

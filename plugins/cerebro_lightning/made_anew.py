@@ -1,5 +1,5 @@
-"""What a module's ``on_save_checkpoint`` adds and a checkpoint of ours cannot hold, such as a loss or a
-scaler as objects: it is left out, and the next unit's module adds it again by the same hook."""
+"""Values that a module's ``on_save_checkpoint`` adds and our checkpoints cannot store, such as a loss or a
+scaler as objects: they are left out, and the next unit's module adds them again by the same hook."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cerebro_elastic.extending.state import flatten
 
 
 def leave_out(state: dict[str, Any], module: pl.LightningModule) -> Sequence[str]:
-    """Remove from ``state`` what cannot be stored; returns its keys."""
+    """Remove the values of ``state`` that cannot be stored; returns their keys."""
     if not is_overridden("on_save_checkpoint", module):
         return ()
     odd = [key for key, value in state.items() if not _can_be_stored(value)]
@@ -25,7 +25,7 @@ def leave_out(state: dict[str, Any], module: pl.LightningModule) -> Sequence[str
 
 def put_back(checkpoint: dict[str, Any], module: pl.LightningModule, keys: Sequence[str]) -> None:
     """Add the values that were left out, as the hook of the fresh ``module`` makes them. Raises ``TaskError``
-    for what training alone makes."""
+    for a value that only training makes."""
     if not keys:
         return
     made: dict[str, Any] = {

@@ -41,7 +41,7 @@ class _OtherName(MetaPathFinder, Loader):
 
 
 def use_one_name() -> None:
-    """Have what is imported from now on be the same by either name."""
+    """From now on imports by either name give the same modules."""
     if any(isinstance(finder, _OtherName) for finder in sys.meta_path):
         return
     pytorch_first = not _NAMES.keys().isdisjoint(sys.modules)

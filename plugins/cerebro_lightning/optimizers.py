@@ -51,8 +51,8 @@ class NamedStateStrategy(SingleDeviceStrategy):
     """Whether this rank has all of the module."""
 
     def __init__(self, device: torch.device, room: int | None = None) -> None:
-        """``room``: how many bytes a rank may take, if the module's memory is to be checked before it is
-        trained."""
+        """``room``: the most bytes that a rank may take, if the module's memory is checked before
+        training."""
         super().__init__(device)
         self._room = room
         self._built: ModelStructure | None = None

@@ -27,10 +27,10 @@ _PRECISIONS: Mapping[Any, str] = {
 
 
 def stepwise(by: Parallelism, name: str) -> Stepwise:
-    """``by``, which errors call ``name``. Raises ``TaskError`` if it takes whole steps only."""
+    """``by``, called ``name`` in errors. Raises ``TaskError`` if it takes whole steps only."""
     if not isinstance(by, Stepwise):
         raise TaskError(
-            f"{name} makes whole steps by itself, and a LightningModule's training step is its own: choose "
+            f"{name} makes whole steps alone, but a LightningModule has its own training step: choose "
             "single, ddp, fsdp or deepspeed"
         )
     return by
@@ -92,7 +92,7 @@ def refuse_module(module: pl.LightningModule, by: Stepwise, name: str) -> None:
         for method in ("state_dict", "load_state_dict"):
             if getattr(type(module), method) is not getattr(pl.LightningModule, method):
                 raise TaskError(
-                    f"{kind} overrides {method}, which under {name} is not asked: choose single or ddp"
+                    f"{kind} overrides {method}, which {name} does not call: choose single or ddp"
                 )
 
 
@@ -100,7 +100,7 @@ def refuse_lazy(module: pl.LightningModule, name: str) -> None:
     """Refuse lazy layers, which have no parameters until they see a batch."""
     if lazy := [path for path, parameter in module.named_parameters() if is_lazy(parameter)]:
         raise TaskError(
-            f"{type(module).__name__}.{lazy[0]} is lazy, and {name} has to know its shape before the first "
+            f"{type(module).__name__}.{lazy[0]} is lazy, and {name} needs its shape before the first "
             "batch: call the layers once, on a batch of zeros, in the constructor or configure_model; or "
             "choose single"
         )
@@ -123,7 +123,7 @@ def refuse_unmade(build: Callable[[], pl.LightningModule], by: Stepwise, name: s
             module = build()
             module.configure_model()
             optimizer = _first_optimizer(module)
-        except Exception:  # whatever the user's code needs
+        except Exception:  # the user's code may need anything
             return
     refuse_lazy(module, name)
     refuse_module(module, by, name)
@@ -137,7 +137,7 @@ def _first_optimizer(module: pl.LightningModule) -> Optimizer:
     """The module's first optimizer; a simple one if ``configure_optimizers`` needs the trainer."""
     try:
         configured: Any = module.configure_optimizers()
-    except Exception:  # whatever the user's code needs
+    except Exception:  # the user's code may need anything
         return SGD(module.parameters(), lr=0.0)
     optimizers, _, _ = configure_optimizers(MockOptimizer() if configured is None else configured)
     first: Optimizer = optimizers[0]

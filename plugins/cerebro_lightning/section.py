@@ -52,5 +52,5 @@ class LightningSection(TaskSection):
             )
         in_file = {"args", "trainer", "callbacks"} & self.model_fields_set
         if self.config is not None and any(getattr(self, name) for name in in_file):
-            raise ValueError(f"{', '.join(sorted(in_file))}: with `config` they stand in that file")
+            raise ValueError(f"{', '.join(sorted(in_file))}: with `config` they belong in that file")
         return self

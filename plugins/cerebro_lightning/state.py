@@ -1,5 +1,5 @@
 """State of a fit that hops besides a checkpoint of Lightning's: the objects of the module, its callbacks,
-optimizers, schedulers and trainer as a graph, and what a checkpoint leaves out."""
+optimizers, schedulers and trainer as a graph, and values that a checkpoint leaves out."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ class LeftOut:
     """The weights that a module's own checkpoint leaves out or alters, as ``state_dict`` and
     ``on_save_checkpoint`` may: an ordinary fit continues with them as they are in memory.
 
-    Made before the module gets its state, to see what training moves: all else the next unit's constructor
-    makes again."""
+    Made before the module gets its state, to see the tensors that training changes: the next unit's
+    constructor makes all others again."""
 
     def __init__(self, module: pl.LightningModule, callbacks: Iterable[pl.Callback]) -> None:
         own = is_overridden("state_dict", module) or is_overridden("on_save_checkpoint", module)
@@ -140,8 +140,8 @@ class LeftOut:
         self._built = {name: _bits(tensor) for name, tensor in _tensors(module)} if saves else {}
 
     def of(self, module: nn.Module, saved: Mapping[str, Any]) -> dict[str, dict[str, Tensor]]:
-        """The tensors of ``module`` that ``saved``, its checkpoint's state dict, lacks or has changed: those
-        that are ``missing`` and have moved, and those that are ``altered``."""
+        """The tensors of ``module`` that ``saved``, its checkpoint's state dict, lacks or has changed: the
+        ``missing`` ones that have changed, and the ``altered`` ones."""
         found: dict[str, dict[str, Tensor]] = {MISSING: {}, ALTERED: {}}
         for name, tensor in _tensors(module):
             stored = saved.get(name)
@@ -198,7 +198,7 @@ def with_own_attributes(state: TaskState, parent: pl.LightningModule, own: pl.Li
 def set_own_options(
     trainer: pl.Trainer, theirs: Sequence[OptimizerOptions], own: Sequence[OptimizerOptions]
 ) -> None:
-    """Give the optimizers, which have loaded another config's state, their own options."""
+    """Give the optimizers, loaded with another config's state, their own options."""
     schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
     for optimizer, *built in zip(trainer.optimizers, theirs, own, strict=True):
         moved_by = [s for s in schedulers if getattr(s, "optimizer", None) is optimizer]

@@ -14,7 +14,7 @@ all units but a config's first, their changes to the state are overwritten and t
 left out: it would run in every unit. Compare with ``Trainer(num_sanity_val_steps=0)``.
 
 Private names of Lightning are in ``_lightning_internals.py``, hence the pinned minor version. The identity
-tests guard what they do.
+tests guard their behaviour.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ class SyncedConnector(LoggerConnector):
 
     @property
     def should_update_logs(self) -> bool:
-        """Lightning's rule, but for ``trainer.should_stop``, which may just have been set on one rank."""
+        """Lightning's rule, except for ``trainer.should_stop``, which may just have been set on one rank."""
         trainer = self.trainer
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
         if not trainer.training or not every:

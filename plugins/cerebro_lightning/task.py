@@ -102,8 +102,8 @@ class LightningTask:
         return [] if self._file is None else self._file.notes()
 
     def _learn_class(self, hparams: HParams) -> None:
-        """A function that does not say which class it makes is called, and a file is read with the values of
-        each config."""
+        """A function without a declared class is called, and a file is read with the values of each
+        config."""
         with self._in_unit():
             try:
                 self._build(hparams, seed=0)
@@ -126,7 +126,7 @@ class LightningTask:
         with self._in_unit(), torch.device("meta"):
             try:
                 return _own_callbacks(self._build(hparams, seed=0)) if self._has_own_callbacks else ()
-            except Exception:  # whatever the user's code needs
+            except Exception:  # the user's code may need anything
                 return ()
 
     def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
@@ -211,7 +211,7 @@ class LightningTask:
         if watching := [name for each in callbacks if (name := watches_validation(each))]:
             return (
                 f"{', '.join(watching)} would not be called, since a partition is validated outside of the "
-                "fit: remove the callback, or have it monitor what training logs, under a name that begins "
+                "fit: remove the callback, or let it monitor a value of training, under a name that begins "
                 "with `train`"
             )
         return None
@@ -246,14 +246,14 @@ class LightningTask:
     def _alone(
         self, job: UnitJob, loaders: Any, device: torch.device, stage: Stage
     ) -> dict[str, list[float]]:
-        """What the module logs for each row alone, by name, over ``loaders`` with batches of one row; empty
-        if none exists, or it fails for a row: some metrics have no value for a single row."""
+        """The module's logged values for each row alone, by name, over ``loaders`` with batches of one row;
+        empty without loaders, or if it fails for a row: some metrics have no value for a single row."""
         notes = RowNotes()
         if loaders is None:
             return {}
         try:
             self._measured(job, loaders, device, stage, notes)
-        except Exception:  # whatever the user's code does with a single row
+        except Exception:  # the user's code may fail on a single row
             return {}
         return notes.rows
 
@@ -375,8 +375,8 @@ def _maker(reference: str | None, root: Path) -> Any:
 
 
 def _class_made_by(make: Any) -> type[pl.LightningModule]:
-    """What a function says that it returns, or the class of a class method; ``LightningModule`` if it does
-    not say."""
+    """The declared return type of a function, or the class of a class method; ``LightningModule`` without
+    one."""
     try:
         said = get_type_hints(make).get("return") if not isinstance(make, type) else make
     except Exception:  # names of types that are not there
@@ -397,7 +397,7 @@ def _checked(made: _Made, reference: str) -> _Made:
             raise TaskError(f"task.module: {reference} has no {method}: a module that trains defines it")
     if "dataloader_iter" in inspect.signature(made.training_step).parameters:
         raise TaskError(
-            f"task.module: {reference}.training_step takes dataloader_iter and so fetches batches by itself, "
+            f"task.module: {reference}.training_step takes dataloader_iter and so fetches its own batches, "
             "which a sub-epoch cannot count: take batch and batch_idx"
         )
     return made

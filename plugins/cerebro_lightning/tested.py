@@ -1,4 +1,4 @@
-"""A module that is measured outside of a fit: what it logs for each batch, and what must not happen."""
+"""A module that is measured outside of a fit: its logged values for each batch, and refusals."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from cerebro_lightning._lightning_internals import value_of_batch
 from cerebro_lightning.state import own_attributes
 
 Stage: TypeAlias = Literal["validate", "test"]
-"""Which of its steps measures the module."""
+"""The step that measures the module."""
 _VALUES = (bool, int, float, str, bytes, type(None), list, tuple, dict, set, Tensor)
 
 
 def watches_validation(callback: pl.Callback) -> str | None:
-    """The name of a callback that acts by what validation finds, or may do so, if there is one: what it
-    monitors may be logged by validation under any name."""
+    """The name of a callback that acts, or may act, by results of validation, if any: validation may log its
+    monitored value under any name."""
     hooks = [name for name in dir(pl.Callback) if name.startswith("on_validation")]
     acts = is_users(type(callback)) and any(is_overridden(name, callback) for name in hooks)
     monitor = getattr(callback, "monitor", None)
@@ -38,7 +38,7 @@ class Unchanged(pl.Callback):
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         del trainer
-        self._before = copy.deepcopy(_values_of(pl_module))  # what the module's own `setup` sets included
+        self._before = copy.deepcopy(_values_of(pl_module))  # with the changes by the module's own `setup`
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         del trainer, stage
@@ -58,7 +58,8 @@ def _values_of(module: pl.LightningModule) -> dict[str, Any]:
 
 
 class RowNotes(pl.Callback):
-    """Notes what the module logs in each batch. What it logs at other times is no value of a row."""
+    """Records the module's logged values in each batch. Values logged at other times are not values of a
+    row."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[float]] = {}

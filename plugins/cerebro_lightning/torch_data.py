@@ -105,7 +105,7 @@ def keep(
     except Exception as error:  # of a class of anybody's
         raise DataError(
             f"the {_names(datasets)} cannot be handed to the nodes, since it cannot be pickled: {error}; "
-            "open such things in __getitem__, or give a LightningDataModule, which each node makes for itself"
+            "open such things in __getitem__, or give a LightningDataModule, which each node makes again"
         ) from error
     digest = hashlib.sha256(content.getvalue()).hexdigest()
     path = (folder / f"{digest[:16]}.pickle").resolve()

@@ -52,7 +52,7 @@ Data: TypeAlias = str | Path | Mapping[str, Any] | tuple[Any, ...] | Table | Tor
 _OF_RUN = Recipe.model_fields.keys() - {"name", "epochs", "task", "objective"}
 """The keys of a recipe that are arguments under their own names."""
 _OTHER_NAMES = {"epochs": "max_epochs", "objective": "monitor and mode", "name": "run_id"}
-"""By key of a recipe, the arguments that stand for it."""
+"""By key of a recipe, the arguments that set it."""
 
 
 class CerebroTrainer:
@@ -167,8 +167,8 @@ class CerebroTrainer:
         module's own ``train_dataloader`` is taken.
 
         With ``wait=False`` the run continues in the background, and the ``Run`` is returned at once.
-        ``on_interrupt`` is what Ctrl-C, or a notebook's button, does to a run that is waited for: ``stop``
-        it, or ``detach`` from it. Then it continues in the background, and ``run`` is it.
+        ``on_interrupt`` is the effect of Ctrl-C, or a notebook's button, on a run in the foreground: ``stop``
+        it, or ``detach`` from it. A detached run continues in the background, as ``run``.
 
         An unfinished run of the same ``run_id`` and arguments is continued; if its code has changed since,
         only with ``changed_code``. If all configs failed,
@@ -331,12 +331,12 @@ def _check_places(given: Mapping[str, Any]) -> None:
 
 
 def _checked(module: Any) -> Any:
-    """The class, or the function. Raises ``TaskError`` that says what to give instead if it is none."""
+    """The class, or the function. Raises ``TaskError`` with the alternatives if it is none."""
     if isinstance(module, pl.LightningModule):
         name = type(module).__name__
         raise TaskError(
             f"fit takes the class, {name}, and not one of its modules: each config makes its own, with its "
-            f"hyper-parameters. Say fit({name}, ...), and give what you gave to {name}(...) in the search "
+            f"hyper-parameters. Say fit({name}, ...), and give the arguments of {name}(...) in the search "
             "space or as further arguments of fit"
         )
     is_class = isinstance(module, type)
@@ -392,7 +392,7 @@ def _arguments_of(module: pl.LightningDataModule) -> dict[str, Any]:
     if taken and not module.hparams:
         name = type(module).__name__
         raise DataError(
-            f"with which arguments was this {name} made? Every node makes its own: call "
+            f"the arguments of this {name} are unknown, but every node makes its own: call "
             f"save_hyperparameters() in {name}.__init__, or give the class, {name}, if the defaults will do"
         )
     return saved

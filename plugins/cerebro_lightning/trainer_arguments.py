@@ -55,7 +55,7 @@ DECIDED_BY_RUN = frozenset(
         *("num_sanity_val_steps", "limit_test_batches", "limit_predict_batches"),
     }
 )
-"""Those of them by which the result of a fit does not differ, or that a recipe says otherwise."""
+"""The arguments that do not change the result of a fit, or that a recipe sets otherwise."""
 
 
 def checked_trainer_settings(settings: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -26,8 +26,8 @@ progress."""
 
 _REFUSED_CALLBACKS: dict[type[pl.Callback], str] = {
     stock.Timer: "a unit's result must not depend on time",
-    stock.ThroughputMonitor: "what a unit logs must not depend on time; the report has the speeds",
-    stock.DeviceStatsMonitor: "what a unit logs must not depend on the machine",
+    stock.ThroughputMonitor: "a unit's logged values must not depend on time; the report has the speeds",
+    stock.DeviceStatsMonitor: "a unit's logged values must not depend on the machine",
     stock.BatchSizeFinder: "search over `batch_size` instead",
     stock.LearningRateFinder: "search over the learning rate instead",
     stock.StochasticWeightAveraging: "it adds an epoch to the fit; use WeightAveraging",
@@ -35,8 +35,8 @@ _REFUSED_CALLBACKS: dict[type[pl.Callback], str] = {
 
 
 def _without_showing(callbacks: Iterable[pl.Callback]) -> list[pl.Callback]:
-    """The callbacks but those that only keep checkpoints or show progress, of which this process notes once
-    that a run does that itself."""
+    """The callbacks except those that only keep checkpoints or show progress; for these the process notes
+    once that a run does that itself."""
     callbacks = list(callbacks)
     for dropped in sorted({type(each).__name__ for each in callbacks if isinstance(each, SHOWING)}):
         _note_dropped(dropped)
@@ -53,7 +53,7 @@ def _note_dropped(name: str) -> None:
 
 
 def checked_callbacks(callbacks: Iterable[pl.Callback]) -> list[pl.Callback]:
-    """Those that units call. Raises ``TaskError`` for a callback that cannot work, or not exactly, in
+    """The callbacks that units call. Raises ``TaskError`` for a callback that cannot work exactly in
     sub-epochs."""
     taken = _without_showing(callbacks)
     for callback in taken:

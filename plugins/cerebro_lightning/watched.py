@@ -1,8 +1,8 @@
-"""Fits that ``cerebro check`` watches: what a fit consists of after each batch and at the ends of epochs, and
-the ordinary fit with which units are compared.
+"""Fits that ``cerebro check`` watches: their parts after each batch and at the ends of epochs, and the
+ordinary fit with which units are compared.
 
-Lightning calls all hooks by two functions of its module ``trainer.call``. They are wrapped meanwhile, so that
-module and trainer look unchanged from within; with one more callback they would not.
+Lightning calls all hooks by two functions of its module ``trainer.call``. They are wrapped during a watched
+fit, so that module and trainer look unchanged from within; with one more callback they would not.
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ def ordinary_fit(
 
 
 def _users_own_validation(job: UnitJob, validating: Callable[[], UnitJob]) -> Any:
-    """What the data module's ``val_dataloader`` returns; it makes batches in this process. They have the
-    seeds of those that the unit makes that is ``validating``."""
+    """The loaders of the data module's ``val_dataloader``, which make batches in this process. Their seeds
+    are those of the ``validating`` unit."""
     with rng.borrowed():
         rng.seed_all(job.seed)
         returned = data_module(job).val_dataloader()
@@ -193,8 +193,8 @@ def _users_own_validation(job: UnitJob, validating: Callable[[], UnitJob]) -> An
 
 
 class _Seeded(DataLoader[Any]):
-    """A user's loader whose batches begin with their seeds: so do the generators that the dataset carries,
-    and where units make them ``in_workers`` also the global ones."""
+    """A user's loader that seeds the dataset's generators for each batch, and, if units make batches
+    ``in_workers``, also the global ones."""
 
     seed: Callable[[], int]
     in_workers: bool
@@ -202,7 +202,7 @@ class _Seeded(DataLoader[Any]):
     def __iter__(self) -> Any:
         batches = super().__iter__()
         carried = ForeignGenerators({"dataset": self.dataset, "collate_fn": self.collate_fn})
-        if self.in_workers:  # those that the sampler draws from advance
+        if self.in_workers:  # the sampler's generators advance
             rows_of_batches = list(self.batch_sampler or ())
             loader = DataLoader(self.dataset, batch_sampler=rows_of_batches, collate_fn=self.collate_fn)
             with rng.borrowed():

@@ -1,6 +1,6 @@
 """Private names of torch that this plugin uses. Tested with torch 2.13, 2.14 and 2.15.
 
-``tests/training/parallel/test_torch_internals.py`` names what an upgrade of torch takes away.
+``tests/training/parallel/test_torch_internals.py`` names the ones that an upgrade of torch takes away.
 """
 
 from __future__ import annotations

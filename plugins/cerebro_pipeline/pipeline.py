@@ -106,7 +106,7 @@ class Pipeline(Parallelism):
 
         state = taken(model, lambda path, full: full if own(path[0]) else None, device)
         values = plain.state_dict()
-        values.clear()  # it has the versions of the modules, without which normalisation adds a count
+        values.clear()  # it has the modules' versions: without them normalisation adds a count
         values.update((name, value) for name, value in state.items() if own(name))
         plain.load_state_dict(values)
         named = taken(optimizer, slot, device)
@@ -222,7 +222,7 @@ def _first_names(model: nn.Module) -> dict[str, str]:
 
 Holders: TypeAlias = Mapping[str, tuple[int, ...]]
 """By name of a tensor in the whole model, tied names included: the ranks that hold it, in order. The first is
-the tensor's *home*, which speaks for it."""
+the tensor's *home*, which acts for it."""
 
 
 def holders(model: nn.Module, stages: Sequence[Collection[nn.Module]]) -> dict[str, tuple[int, ...]]:

@@ -1,7 +1,7 @@
-"""The offline planner: which unit runs where and when. It needs no run. (The policy
-``exact`` follows it in live runs.)
+"""The offline planner: it decides where and when each unit runs, without a run. (The policy ``exact`` follows
+it in live runs.)
 
-Describe the problem with ``instance``, and plan it with ``schedule``; what nobody knows beforehand is a
+Describe the problem with ``instance``, and plan it with ``schedule``; events that nobody knows beforehand are
 ``Disturbances``. Example::
 
     from cerebro_planner import Disturbances, Outage, instance, schedule
@@ -18,8 +18,8 @@ Describe the problem with ``instance``, and plan it with ``schedule``; what nobo
     print(late.makespan)  # 16.0: node 1 dies after 5 seconds
 
 - ``schedule`` gives a ``Schedule``; its policies are those of ``planner.POLICIES``.
-- ``lower_bound`` says before which time no schedule can end.
-- ``joint`` decides as well how many devices of its node each unit takes, and gives a ``JointSchedule``.
+- ``lower_bound`` bounds the makespan of any schedule.
+- ``joint`` also decides on the number of devices of each unit, and gives a ``JointSchedule``.
 - ``Rungs`` (in ``Disturbances``) is successive halving.
 
 docs/reference/openshop.md has all arguments. The names are imported on use: a live run loads only its policy.

@@ -1,9 +1,9 @@
 """Open shops of millions of units: one pass, a few microseconds and about five bytes a unit.
 
-Each node goes round the configs, from its own place on, and takes the next idle one that is not done there.
-So all configs get on evenly, and the last units of a node are of as many configs as there are nodes at other
-places. Configs so long that they might become the tail come first, the longest before the others. With that
-many units the rest is fine-grained enough: what is lost at the end is a few units of thousands."""
+Each node goes round the configs, from its own starting point, and takes the next idle one that is not done
+there. So all configs progress evenly, and the last units of a node belong to many configs. Configs so long
+that they might become the tail come first, the longest before the others. With millions of units the rest is
+fine-grained enough: the loss at the end is a few units of thousands."""
 
 from __future__ import annotations
 

@@ -98,8 +98,8 @@ def joint(question: dict[str, Any]) -> dict[str, Any] | None:
     ``exact``).
 
     Returns:
-        ``units``, (config, node, width, start in ticks) by start, and ``bound``, the ticks before which the
-        last unit cannot end; None if no schedule was found.
+        ``units``, (config, node, width, start in ticks) by start, and ``bound``, a lower bound of the
+        makespan in ticks; None if no schedule was found.
     """
     from ortools.sat.python import cp_model
 

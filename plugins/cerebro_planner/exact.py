@@ -27,7 +27,7 @@ thesis                here
 ``U``                 not needed: an absent interval demands nothing
 ====================  ==================================================================================
 
-What CP-SAT proves of it raises the bound.
+CP-SAT's proofs raise the bound.
 
 ortools runs in a separate process (``cp_sat``): it brings its own HiGHS, which must not meet scipy's in one
 process."""
@@ -66,7 +66,7 @@ def exact(
             f"{problem.epochs.max()} epochs: take auto"
         )
     if problem.hop.any() or np.isfinite(problem.fetch).any():
-        raise ScheduleError("the policy exact knows no costs of hops and fetches: take auto")
+        raise ScheduleError("the policy exact ignores costs of hops and fetches: take auto")
     length = max((v.end for v in known), default=0.0)
     if not length:
         return known

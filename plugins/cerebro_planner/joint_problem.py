@@ -7,7 +7,7 @@ unless speed-up is linear.
 
 If it is linear, all devices for every unit are best, and the problem is an open shop. Else a dispatch by
 widths that keep every config and every node within the shortest horizon (``dispatched``) is annealed
-(``Annealing``). Devices of a node are alike: which of them a unit gets follows from the starts."""
+(``Annealing``). Devices of a node are alike: a unit's devices follow from the starts."""
 
 from __future__ import annotations
 
@@ -43,14 +43,15 @@ POLICIES = ("auto", "exact")
 MOST_DEVICES = 10_000
 """The most devices of a node."""
 DECISIONS_PER_SECOND = 8_000_000
-"""Units that the annealing starts in one of ``joint``'s seconds, if nodes have up to four devices: what a
-slow machine makes in it."""
+"""Units that the annealing starts in one of ``joint``'s seconds, if nodes have up to four devices: the number
+for a slow machine."""
 SCHEDULES = 256
 """How many are annealed side by side."""
 HOT, COLD = 0.8, 0.01
 """Temperatures at the beginning and in the end, as shares of a unit's mean seconds."""
 THOROUGH = 40
-"""Steps for each unit without which it begins colder, lest the start be lost for nothing."""
+"""The least number of steps for each unit; with fewer the annealing begins colder, so as not to lose its
+start."""
 WIDENING = 0.6
 """How often a step changes a width, where another exists."""
 LEAST = 10
@@ -88,7 +89,7 @@ def joint(
         budget: How long better schedules may be looked for, in seconds. ``auto`` turns it into a number of
             steps, so that the schedule depends on the arguments alone.
         policy: ``auto`` is the heuristic; ``exact`` is CP-SAT (see ``exact``) for ``budget`` seconds, from
-            what the heuristic finds in at most one second.
+            the heuristic's result of at most one second.
 
     Raises:
         ScheduleError: An argument is wrong.
@@ -324,8 +325,8 @@ class Annealing:
         self._ticks = np.round(length / self._tick).astype(np.int64) << bits
         self._bits, self._nodes = bits, nodes
         self._columns, self._places = np.arange(SCHEDULES), np.arange(units)[:, None]
-        # With what a decoding begins: by config and column; by node, device and column, the first to be
-        # free in front. Devices that the node does not have are never free, nor are those behind the last.
+        # A decoding's initial values: by config and column; by node, device and column, the first to be free
+        # in front. Devices that the node does not have are never free, nor are those behind the last.
         self._configs = np.full(configs * SCHEDULES, self._nobody)
         most = int(devices.max())
         free = np.full((nodes, most + widths, SCHEDULES), 1 << 62)
@@ -345,8 +346,8 @@ class Annealing:
         return at + int(np.searchsorted(wide, width - 1, side="right")) - 1
 
     def best(self, bound: float, rng: np.random.Generator, steps: int) -> list[JointUnit]:
-        """The units of the best schedule found in ``steps`` steps, in an order in which each is to start as
-        early as it can; no better one is looked for once it takes ``bound`` seconds."""
+        """The units of the best schedule found in ``steps`` steps, in an order in which each starts as early
+        as it can; the search ends once a schedule takes ``bound`` seconds."""
         plan = self._plan
         length, waited = self._decoded(plan)
         best, best_plan = length[0], plan[:, 0]
@@ -376,7 +377,7 @@ class Annealing:
         ]
 
     def _decoded(self, plan: Ints) -> tuple[Ints, Ints]:
-        """When the last unit ends, with its place in the last bits; and for each place that of the unit for
+        """The end of the last unit, with its place in the last bits; and for each place that of the unit for
         which it waited."""
         ticks = self._ticks.take(plan) + (self._places - self._nobody)
         config = self._config.take(plan) + self._columns
@@ -390,7 +391,7 @@ class Annealing:
             end = start | self._nobody
             end += took
             configs[c] = end
-            # The devices taken are those that are free first; then they are among the others by ``end``.
+            # The first free devices are taken; then they are sorted among the others by ``end``.
             places = n + self._device
             later = free.take(g + behind)
             np.minimum(later, end, out=later)

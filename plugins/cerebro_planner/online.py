@@ -1,13 +1,12 @@
 """A run as it happens: units take other seconds than expected, nodes go and come.
 
-The dispatcher learns of each only when it has happened. Then, and every so often, the rest of the run is
-planned and rolled out again from where it stands. A rule that is followed online costs little where a fixed
+The dispatcher learns of each only when it has happened. Then, and at intervals, the rest of the run is
+planned and rolled out again from the present state. A rule that is followed online costs little where a fixed
 plan would cost much.
 
-In successive halving the configs that are promoted are known only when that is decided. Rungs are numbers of
-epochs. A config that has come to a rung rests there until it is promoted to the next. No config waits for a
-rung as a whole, unless the rule does (Li et al. 2020, A system for massively parallel hyperparameter tuning,
-section 3)."""
+In successive halving the promoted configs are known only at the decision. Rungs are numbers of epochs. A
+config at a rung rests there until it is promoted to the next. No config waits for a rung as a whole, unless
+the rule does (Li et al. 2020, A system for massively parallel hyperparameter tuning, section 3)."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ REPLANS = 60
 REPLANS_WITH_REPLICAS = 5
 """The same with replicas, where each time also solves the linear program and anneals."""
 TOLERANCE = 0.01
-"""By what share a unit's seconds may differ from the expected ones without being unexpected."""
+"""The share by which a unit's seconds may differ from the expected ones without counting as unexpected."""
 STEADY = DispatchSettings(Longest(), horizon=1.0, guard=0.005)
 """The settings that are followed once units take other seconds than expected. Weights that were best in
 rollouts are only so if all goes as in them; keeping a node free for the longest config helps whatever
@@ -65,7 +64,7 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Rungs:
-    """Of the configs that come to a rung, the best ``1 / reduction_factor`` are promoted to the next one."""
+    """Of the configs that reach a rung, the best ``1 / reduction_factor`` are promoted to the next one."""
 
     rungs: Sequence[int]
     """Numbers of epochs in all, rising; the first is the instance's ``epochs``."""
@@ -77,21 +76,21 @@ class Rungs:
     """When a config is promoted.
 
     - ``each``: when it arrives, by its own loss, as if those of the others were known;
-    - ``asynchronous``: once it is among the best of those that have arrived so far (ASHA);
-    - ``synchronous``: as soon as no config that is still to come can displace it.
+    - ``asynchronous``: once it is among the best of those at the rung (ASHA);
+    - ``synchronous``: as soon as no later config can displace it.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Disturbances:
-    """What a scheduler learns only as it happens."""
+    """Events that a scheduler learns only as they happen."""
 
     durations: ArrayLike | None = None
     """The seconds that units really take, in the shape of the instance's; ``None``: the expected ones."""
     outages: Sequence[Outage] = ()
     """When nodes are away."""
     halving: Rungs | None = None
-    """Which configs are trained on after the instance's epochs."""
+    """The configs that train on after the instance's epochs."""
 
     @property
     def none(self) -> bool:
@@ -108,7 +107,7 @@ class DispatchTrace:
 
 
 class Ladder:
-    """How far each config has come. Raises ``ScheduleError`` for ``Rungs`` that cannot be."""
+    """The progress of each config. Raises ``ScheduleError`` for impossible ``Rungs``."""
 
     def __init__(self, halving: Rungs, problem: Instance) -> None:
         if not isinstance(halving, Rungs):
@@ -126,7 +125,8 @@ class Ladder:
             self._survivors.append(self._best(members, rung)[: len(members) // self._factor])
 
     def arrive(self, config: int) -> list[tuple[int, int]]:
-        """The config has come to its rung: the configs that are promoted now, each by how many epochs."""
+        """The config has reached its rung: the configs that are promoted now, with their numbers of
+        epochs."""
         rung = self._place[config]
         self._arrived[rung].append(config)
         if rung + 1 == len(self._rungs):
@@ -166,7 +166,7 @@ def _rungs(halving: Rungs, problem: Instance) -> list[int]:
     if (problem.epochs != rungs[0]).any():
         raise ScheduleError(
             f"epochs is {problem.epochs.tolist()}, but the first rung is at {rungs[0]}: give the instance "
-            f"epochs={rungs[0]}, what every config gets for certain"
+            f"epochs={rungs[0]}, the epochs that every config gets for certain"
         )
     return rungs
 
@@ -187,7 +187,7 @@ class OnlineRun:
 
     Args:
         instance: The expected problem.
-        disturbances: What happens.
+        disturbances: The events.
         candidates: The settings to try first.
         seed: For all that is random.
         decisions: The effort of all rollouts.
@@ -240,7 +240,7 @@ class OnlineRun:
             self._replan()
 
     def _dispatch(self, until: float) -> list[int]:
-        """Continue up to ``until``, or until configs have come to their rungs, which are returned."""
+        """Continue up to ``until``, or until configs have reached their rungs; these are returned."""
         arrived: list[int] = []
         Dispatch(
             self._state,
@@ -319,7 +319,7 @@ def _actual(instance: Instance, disturbances: Disturbances) -> Seconds | None:
 
 
 def _changes(instance: Instance, disturbances: Disturbances) -> list[tuple[float, int, bool]]:
-    """When which node goes (True) or comes back (False), as a heap."""
+    """The times at which nodes go (True) or come back (False), as a heap."""
     changes = []
     for node, start, end in _merged(_checked(disturbances.outages, instance.nodes)):
         changes.append((start, node, True))

@@ -1,4 +1,4 @@
-"""Which holder does which unit: the linear program's answer, rounded and then evened out by exchanges.
+"""Assigns units to holders: the linear program's answer, rounded and then evened out by exchanges.
 
 A vertex of the program has at most one split unit for each node and config, so rounding costs little;
 annealing then looks for an assignment in which no node and no config needs more than the bound."""

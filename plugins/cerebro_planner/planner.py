@@ -1,4 +1,4 @@
-"""From an instance to a schedule: the public function ``schedule``, and what it returns."""
+"""From an instance to a schedule: the public function ``schedule``, and its result."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def schedule(
         seed: For all that is random.
         seconds: How long better schedules may be looked for. It is turned into a number of decisions, so that
             the schedule depends on the arguments alone; a fast machine needs less time.
-        disturbances: What the policy learns only as it happens.
+        disturbances: Events that the policy learns only as they happen.
 
     Raises:
         ScheduleError: An argument is wrong, or a partition is out of reach for good.
@@ -124,7 +124,7 @@ class _Request:
         return _schedule(self.trace(rules, shared, search), self.instance, self.disturbances)
 
     def trace(self, rules: Sequence[Rule], shared: bool, search: bool = False) -> DispatchTrace:
-        """What happens by these rules."""
+        """The schedule by these rules."""
         candidates = [DispatchSettings(rule) for rule in rules]
         decisions = int(self.seconds * DECISIONS_PER_SECOND) if search else 0
         return OnlineRun(self.instance, self.disturbances, candidates, self.seed, decisions, shared).play()
@@ -140,7 +140,7 @@ def _auto(request: _Request) -> Schedule:
 
 def _exact(request: _Request) -> Schedule:
     if not request.disturbances.none:
-        raise ScheduleError("the policy exact plans what is known; give it no disturbances, or take auto")
+        raise ScheduleError("the policy exact plans known events only; give it no disturbances, or take auto")
     start = request.trace(_cheap(request.instance), shared=False, search=True)
     visits = exact(request.instance, _by_start(start), request.seed, request.seconds)
     return _schedule(DispatchTrace(list(visits)), request.instance, request.disturbances)

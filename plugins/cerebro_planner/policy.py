@@ -1,14 +1,13 @@
 """The policy ``exact``: ``auto``, with one more rule for its dry runs, the order that CP-SAT has found.
 
 The solver works while units run. Its answer is an event of the run's history, so that a decision depends on
-the state alone, of which the last answer is a part. An order has no times. It is followed only as long as
-it is better than what ``auto`` would do, in dry runs as far ahead as the order reaches.
+the state alone, of which the last answer is a part. An order has no times. It is followed only as long as it
+is better than the choices of ``auto``, in dry runs as far ahead as the order reaches.
 
 The question to the solver is the remaining work, as far as ``UNITS`` reach: the present epochs of all
-configs, and as many whole epochs after them as that allows. All beyond is a tail, which comes after the last
-unit of its node and of its config, as ``least_end`` counts it. The solver starts from a schedule that is
-known. Its effort is counted in its own steps, not in seconds: the same question has the same answer on every
-machine.
+configs, and as many whole epochs after them as that allows. All beyond is a tail after the last unit of its
+node and of its config, as ``least_end`` counts it. The solver starts from a schedule that is known. Its
+effort is counted in its own steps, not in seconds: the same question has the same answer on every machine.
 """
 
 from __future__ import annotations
@@ -38,11 +37,10 @@ WORTH = 0.001
 UNITS = 1000
 """The largest number of units in a question to the solver."""
 EFFORT = 2.0
-"""What the solver may spend, in its own deterministic units: each some seconds."""
+"""The solver's budget, in its own deterministic units of some seconds each."""
 DRIFT = 0.1
-"""By what share of the time that the run has left that of a config must have changed for the solver to be
-asked
-again: where units vary, it changes a little with each of them."""
+"""The share of the run's remaining time by which a config's must have changed for another call of the solver:
+where units vary, it changes a little with each of them."""
 
 
 class Exact(Auto):
@@ -66,11 +64,11 @@ class Exact(Auto):
         return (ordered, rule) if as_ordered <= as_usual else (state, usual)
 
     def due(self, before: RemainingWork | None, left: RemainingWork) -> bool:
-        """Whether to ask at the moment ``left``, having asked last at the moment ``before``.
+        """Whether to call the solver at the moment ``left``, after the last call at the moment ``before``.
 
-        It is due when nodes have come or gone, or configs other than at their end; when what a unit takes has
-        drifted; or when half of the last question's units are done. It is not due as long as some configs'
-        seconds are guessed: a plan that rests on guesses does harm.
+        It is due when nodes have come or gone, or configs other than at their end; when the seconds of units
+        have drifted; or when half of the last question's units are done. It is not due as long as some
+        configs' seconds are guessed: a plan that rests on guesses does harm.
         """
         if left.guessed:
             return False
@@ -84,8 +82,8 @@ class Exact(Auto):
         return _drifted(before, left) or _units(before) - _units(left) > half
 
     def question(self, left: RemainingWork, seed: int) -> Mapping[str, Any] | None:
-        """What to ask: nothing (``None``) where the run cannot end sooner than by the rule that is followed
-        now, or where even the present epochs are too many units."""
+        """The question: none (``None``) where the run cannot end sooner than by the present rule, or where
+        even the present epochs are too many units."""
         if not _units(left) or len(left.configs) < 2:
             return None
         state, rule = self._rule(left, (seed,))
@@ -98,7 +96,7 @@ class Exact(Auto):
     def order(
         self, left: RemainingWork, question: Mapping[str, Any], answer: Sequence[tuple[int, int]] | None
     ) -> Order:
-        """What the solver answers to the ``question`` of the moment ``left``."""
+        """The solver's answer to the ``question`` of the moment ``left``."""
         nodes, configs = list(left.nodes), list(left.configs)
         order = []
         for at, n in by_start(question, answer or []):

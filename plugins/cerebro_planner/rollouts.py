@@ -38,7 +38,7 @@ class DispatchSettings:
     """A rule, and how critical configs are treated."""
 
     rule: Rule
-    """Which node takes which config."""
+    """The rule that picks a config for a node."""
     horizon: float = 1.01
     """By when a config must be able to end for another node to take over a unit of it: a share of the
     bound."""
@@ -59,7 +59,7 @@ def plan(state: DispatchState, seed: int) -> float:
     """Give every unit an owner.
 
     Returns:
-        The time before which the run cannot end from here, as far as is known (seconds).
+        The earliest end of the run from here, as far as is known (seconds).
     """
     free = state.fork().ready(state.time)
     nodes, configs = ([at - state.time for at in times] for times in free)

@@ -18,7 +18,7 @@ from ray.exceptions import RayError, RuntimeEnvSetupError
 from cerebro_elastic.extending.errors import RunError, install_extra
 
 OLDEST, BELOW = (2, 50), (3, 0)
-"""The versions of Ray with which this works."""
+"""The supported versions of Ray."""
 _ANSWER_SECONDS = 5.0
 _JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Ray sets this variable for the command of a submitted job."""

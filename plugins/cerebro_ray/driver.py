@@ -182,7 +182,7 @@ def _result(group: Hosts, folder: RunFolder) -> RunResult:
 
 
 def _project_folder(recipe: str | Path, working_dir: str | Path | None) -> Path | None:
-    """The folder that Ray is to copy, which must have the recipe."""
+    """The folder for Ray to copy, which must have the recipe."""
     if working_dir is None:
         return None
     folder = Path(working_dir).resolve()
@@ -197,7 +197,7 @@ def _project_folder(recipe: str | Path, working_dir: str | Path | None) -> Path 
 
 
 def _excluded(home: Path, folder: Path | None) -> list[str]:
-    """Paths that Ray must not copy: the runs, which would change the project at each start."""
+    """Paths that Ray must not copy: runs would change the project at each start."""
     if folder is None or not home.is_relative_to(folder) or home == folder:
         return []
     return [f"/{home.relative_to(folder)}"]

@@ -48,7 +48,7 @@ class HostEnd:
 
 
 class HostActor:
-    """One host. ``run`` lasts as long as its process; the other methods are called meanwhile."""
+    """One host. ``run`` lasts as long as its process; the other methods are called during that time."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None

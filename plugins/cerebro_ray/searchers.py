@@ -34,7 +34,7 @@ _NAME = "searcher"
 _RESERVED = frozenset({"space", "metric", "mode", "points_to_evaluate"})
 """Arguments that come from the recipe and the history."""
 _SEEDS = ("seed", "random_state_seed", "random_state")
-"""What searchers call their seed."""
+"""Searchers' names of their seed."""
 _OURS = {
     "random": "method: random",
     "variant_generator": "method: grid or random",
@@ -53,7 +53,7 @@ class TuneSampler:
     Raises:
         RecipeError: No such searcher exists, it takes no seed or no points that were tried, it does not have
             these options, or the recipe has several objectives.
-        MissingExtra: What the searcher needs is not installed.
+        MissingExtra: The searcher's package is not installed.
     """
 
     def __init__(self, recipe: Recipe, options: Mapping[str, Any]) -> None:
@@ -86,7 +86,7 @@ class TuneSampler:
         return None
 
     def _suggest(self, known: Sequence[ConfigView], seed: int) -> Mapping[str, Any] | str | None:
-        """What a searcher suggests that has suggested the points ``known`` and seen what became of them."""
+        """The suggestion of a searcher that has suggested the points ``known`` and seen their results."""
         points = [{n: self._encoded(n, value) for n, value in view.hparams.items()} for view in known]
         seeds = {name: seed for name in _SEEDS if name in self._accepted}
         try:
@@ -101,7 +101,7 @@ class TuneSampler:
         except (AssertionError, ImportError) as exc:  # asserted where its package is not installed
             raise MissingExtra(
                 f"{self._place(_NAME)}: the searcher {self._name} of Ray Tune cannot be used: {exc}; "
-                "install what it needs on the machines that may lead the run"
+                "install its package on the machines that may lead the run"
             ) from exc
         except (TypeError, ValueError) as exc:
             raise RecipeError(
@@ -177,7 +177,7 @@ class TuneSampler:
         if "points_to_evaluate" not in self._accepted:
             raise RecipeError(
                 f"{self._place(_NAME)}: {self._name} has no argument points_to_evaluate, by which it would "
-                "learn what was tried: a proposal follows from the recorded history; choose another"
+                "learn earlier points: a proposal follows from the recorded history; choose another"
             )
         if not self._accepted.keys() & {*_SEEDS}:
             raise RecipeError(

@@ -56,12 +56,12 @@ class Slot:
         return self._actor is not None
 
     def ask_for_room(self) -> None:
-        """Request a machine from Ray, which may have to wait for its autoscaler."""
+        """Request a machine from Ray, which may wait for its autoscaler."""
         if self._group is None and not self.over:
             self._group = placement_group([dict(self._resources)], name=self.name)
 
     def start(self, say: Callable[[str], None]) -> None:
-        """Start the actor, if Ray has a place for it and its pause is over."""
+        """Start the actor, if Ray has room for it and its pause is over."""
         ready = self._group is not None and not self.running and time.monotonic() >= self._next_start
         if not ready or not self._group.wait(timeout_seconds=0):
             return

@@ -6,6 +6,6 @@ import lightgbm
 
 
 def known_parameters() -> frozenset[str]:
-    """The parameters that the library knows, and their aliases. It lists them nowhere else."""
+    """The library's parameters and their aliases. It lists them nowhere else."""
     aliases = lightgbm.basic._ConfigAliases._get_all_param_aliases()
     return frozenset(name for names in aliases.values() for name in names)

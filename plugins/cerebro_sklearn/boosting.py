@@ -2,7 +2,7 @@
 
 A unit continues the booster by ``rounds`` rounds of trees, which are fitted to the residuals on its
 partition's rows alone. That is continued training, as both libraries call it. It is not sequential SGD: the
-order of partitions decides which rows each tree has seen.
+rows of each tree depend on the order of partitions.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Library(Protocol):
     """Python code that loads an exported booster."""
 
     def known(self) -> frozenset[str]:
-        """The parameters that the library knows."""
+        """The library's parameters."""
 
     def train(self, params: dict[str, Any], x: Any, y: Any, rounds: int, before: Any) -> NDArray[np.uint8]:
         """Continue the booster ``before`` by ``rounds`` rounds. Boosters are bytes."""

@@ -34,7 +34,7 @@ from cerebro_elastic.extending.errors import TaskError, did_you_mean
 from cerebro_elastic.extending.recipes import folder_named
 from cerebro_transformers.sequences import Labels, Text
 
-warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # of what PEFT calls
+warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")  # PEFT's
 logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
@@ -63,7 +63,7 @@ def base_of(
     """The base ``model``: a folder seen from ``root``, ``package:folder``, a commit of the hub if
     ``download``, or the config of a model that begins at random.
 
-    Raises ``TaskError`` if it is not there or is none that transformers know.
+    Raises ``TaskError`` if it does not exist, or transformers does not support it.
     """
     return _base_of(json.dumps(model), root, download, tokenizer)
 
@@ -83,14 +83,14 @@ class Source:
     """Where a base or a tokenizer is on this machine."""
 
     name: str
-    """What the recipe calls it."""
+    """Its name in the recipe."""
     folder: Path
     on_hub: tuple[str, str] | None = None
     """Its name on the hub and its commit, if it is from there."""
 
     @property
     def place(self) -> tuple[str, str | None]:
-        """What ``from_pretrained`` reads it from on other machines: a folder, or a name and the commit."""
+        """The argument of ``from_pretrained`` on other machines: a folder, or a name and the commit."""
         return self.on_hub or (str(self.folder), None)
 
     def __str__(self) -> str:
@@ -124,7 +124,7 @@ def _found(name: str, key: str, root: str, download: bool) -> Source:
 
 
 def _of_hub(name: str, key: str) -> Source:
-    """A commit on the hub, whose files this machine's cache has from now on."""
+    """A commit on the hub; its files are in this machine's cache from now on."""
     repository, _, commit = name.partition("@")
     # Their star matches a slash, too, and there are templates below.
     nested = [f"*/{pattern}" for pattern in FILES if "/" not in pattern and pattern != "*.jinja"]
@@ -167,7 +167,7 @@ class Base:
         kind = str(source.get("model_type"))
         if kind not in CONFIG_MAPPING:
             near = did_you_mean(kind, get_close_matches(kind, CONFIG_MAPPING.keys(), _NAMED, 0.0))
-            raise TaskError(f"task.model: model_type is {kind!r}, which transformers do not know; {near}")
+            raise TaskError(f"task.model: model_type is {kind!r}, which transformers does not have; {near}")
         default = CONFIG_MAPPING[kind]()
         if unknown := [key for key in source if not hasattr(default, key)]:
             near = did_you_mean(unknown[0], get_close_matches(unknown[0], default.to_dict(), _NAMED, 0.0))
@@ -213,7 +213,8 @@ class Base:
 
     @functools.cached_property
     def _unused_positions(self) -> int:
-        """How many positions no token gets: Roberta and its like count from behind that of padding."""
+        """The number of positions that no token gets: Roberta and similar models count from the one after
+        padding."""
         tables = (
             layer
             for name, layer in self._hollow(AutoModel, self.config).named_modules()
@@ -290,7 +291,7 @@ class Base:
 
     @property
     def begins_at_random(self) -> bool:
-        """Whether it has no weights but those that are drawn."""
+        """Whether all its weights are drawn at random."""
         return not isinstance(self.source, Source)
 
     @property
@@ -345,8 +346,8 @@ class Base:
             layer.is_causal for layer in hollow.modules() if hasattr(layer, "is_causal")
         } == {False}:
             raise TaskError(
-                f"{objective}: each token of a {type(hollow).__name__} sees those behind it, so it would "
-                "copy what it is to predict: give a model that looks back only, or an objective of classes"
+                f"{objective}: each token of a {type(hollow).__name__} sees later ones, so it would "
+                "copy the tokens to predict: give a model that looks back only, or an objective of classes"
             )
         return hollow
 

@@ -1,5 +1,5 @@
-"""The functions of a task of transformers: the model, batches, loss and metrics. Their parameters are what a
-recipe can search."""
+"""The functions of a task of transformers: the model, batches, loss and metrics. A recipe can search their
+parameters."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ OBJECTIVES = {
     "sequence-classification": "SEQ_CLS",
     "token-classification": "TOKEN_CLS",
 }
-"""What can be learned, and PEFT's names of it."""
+"""The objectives, and PEFT's names for them."""
 _BELONGS = {
     "pack": ("causal-lm",),
     "chat": ("causal-lm", "dpo"),
@@ -217,7 +217,7 @@ def batch(
     chat: str | None = None,
     labels: Labels | None = None,
 ) -> Batch:
-    """``input_fn``: what the model takes, and the labels."""
+    """``input_fn``: the model's inputs, and the labels."""
     base = base_of(model, root, download, tokenizer)
     texts, others = _parts(columns)
     length = base.length(length)
@@ -240,7 +240,7 @@ def batch(
 def _compared(
     base: Base, texts: Sequence[list[str]], others: Sequence[Any], chat: str | None
 ) -> tuple[list[Text], list[Text]]:
-    """The chosen texts, and the rejected ones. What they have in common cancels out in the loss."""
+    """The chosen texts, and the rejected ones. Their common part cancels out in the loss."""
     columns = (2,) if chat else (2, 3)
     if others or len(texts) not in columns:
         raise TaskError(
@@ -328,7 +328,7 @@ def check(
         )
     if objective == "token-classification" and not base.tokenizer.is_fast:
         raise TaskError(
-            f"token-classification: a {type(base.tokenizer).__name__} does not say which word a token is of: "
+            f"token-classification: a {type(base.tokenizer).__name__} does not give the words of its tokens: "
             "take a tokenizer with a tokenizer.json"
         )
     targets = target_modules if isinstance(target_modules, str | None) else tuple(target_modules)

@@ -16,7 +16,7 @@ def _classes(value: object) -> object:
             return value
     elif isinstance(value, int) and value > 1 and not isinstance(value, bool):
         return value
-    raise ValueError("the number of classes, from 2 on, or a list of their names, of which no two are equal")
+    raise ValueError("the number of classes, from 2 on, or a list of their different names")
 
 
 Classes = Annotated[int | list[str], BeforeValidator(_classes)]
@@ -54,15 +54,15 @@ class TransformersSection(TaskSection):
     """The folder of a tokenizer, if it is not the model's. A model that begins at random has one of bytes
     (384 tokens) by default."""
     objective: Literal["causal-lm", "dpo", "sequence-classification", "token-classification"] | None = None
-    """What is learned: the next token of texts (the default), which of two texts people prefer (`dpo`, needs
-    `lora`), or the class of a text or of each of its words."""
+    """The objective: to predict the next token of texts (the default), the text of two that people prefer
+    (`dpo`, needs `lora`), or the class of a text or of each of its words."""
     download: bool | None = None
     """Whether a model may come from the Hugging Face hub. Nothing is downloaded without it."""
     lora: LoraSection | None = None
     """Train an adapter, and leave the base as it is. Without it, and without an `r` that is searched, all of
     the model is trained."""
     length: Annotated[int, Field(ge=2)] | None = None
-    """The most tokens of a sequence; by default what the model takes, up to 1024."""
+    """The most tokens of a sequence; by default the model's limit, up to 1024."""
     pack: bool | None = None
     """For `causal-lm`: put the texts of a batch one behind another into sequences of `length` tokens, without
     letting one see another (the default); or give each its own sequence."""
@@ -95,7 +95,7 @@ class TransformersSection(TaskSection):
 
     @property
     def given(self) -> dict[str, Any]:
-        """What the recipe gives, by the names by which it could be searched."""
+        """The recipe's values, by the names under which they could be searched."""
         of_lora = self.lora.model_dump(exclude_none=True) if self.lora else {}
         own = self.model_dump(exclude={"kind", "lora", "clip"}, exclude_none=True)
         return {**own, **of_lora}

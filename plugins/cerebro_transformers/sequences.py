@@ -1,4 +1,4 @@
-"""Texts as sequences of tokens: what a model takes for a batch, with its labels."""
+"""Texts as sequences of tokens: a model's inputs for a batch, with its labels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from cerebro_elastic.extending.errors import TaskError
 
 Batch: TypeAlias = tuple[dict[str, Tensor], Tensor]
-"""What the model takes, and the labels."""
+"""The model's inputs, and the labels."""
 Labels: TypeAlias = int | Sequence[str]
 """The number of classes, or their names."""
 IGNORED = -100
@@ -51,8 +51,8 @@ def _pieces(text: Text, length: int, rows: list[list[Any]]) -> Iterator[Text]:
 
 
 def single(texts: Sequence[Text], length: int, pad: int, truncate: bool) -> dict[str, Tensor]:
-    """A sequence for each text, padded to the longest. A model that looks back only does not see what
-    follows."""
+    """A sequence for each text, padded to the longest. A model that looks back only does not see the
+    padding."""
     if not truncate:
         check_length(max(map(len, texts)), length)
     rows = [torch.tensor([*text[:length]] or [(pad, False)], dtype=torch.int64) for text in texts]
@@ -63,8 +63,8 @@ def single(texts: Sequence[Text], length: int, pad: int, truncate: bool) -> dict
 
 
 def pairs(chosen: Sequence[Text], rejected: Sequence[Text], length: int, pad: int, truncate: bool) -> Batch:
-    """Texts of which the first half is rejected, and the second is chosen instead. Each pair's label says
-    that the second is the better one."""
+    """Texts: the first half is rejected, the second is chosen instead. Each pair's label marks the second as
+    the better one."""
     texts = single([*rejected, *chosen], length, pad, truncate)
     return texts, torch.ones(len(chosen), dtype=torch.int64)
 
@@ -128,7 +128,7 @@ def tagged(
 
 
 def _padded(tokenizer: Any, texts: Sequence[Any], length: int, truncate: bool, **how: Any) -> Any:
-    """What the tokenizer makes of columns of text, padded to the longest row."""
+    """The tokens of columns of text, padded to the longest row."""
     cut = {"truncation": True, "max_length": length} if truncate else {}
     encoded = tokenizer(*texts, padding=True, return_tensors="pt", **cut, **how)
     check_length(encoded["input_ids"].shape[1], length)
@@ -168,5 +168,5 @@ def check_length(longest: int, length: int) -> None:
     if longest > length:
         raise TaskError(
             f"a text of the batch has {longest} tokens, more than length {length}: set task.truncate: true "
-            "to cut off what is longer, a greater task.length if the model takes it, or shorten the texts"
+            "to cut off longer ones, a greater task.length if the model takes it, or shorten the texts"
         )

@@ -240,8 +240,8 @@ def test_a_server_that_will_not_do_is_refused(body: str, pattern: str) -> None:
 @pytest.mark.parametrize(
     ("version", "expected"),
     [
-        ("3.5.1+b4", ["can switch its login off", "make the members of a cluster differ"]),
-        ("3.6.8", ["can switch its login off"]),
+        ("3.5.1+b4", ["can disable its login", "make the members of a cluster differ"]),
+        ("3.6.8", ["can disable its login"]),
         ("3.5.28", []),
     ],
 )

@@ -72,7 +72,7 @@ def test_a_unit_that_takes_too_much_is_refused(make_scene: Make, deed: str, batc
     """Also if only after its last batch, as when its state is brought together."""
     result = profile(make_scene(deed=deed, batch_size=batch_size, memory=50_000_000))
     assert result is not None
-    assert "MB on a rank, which may take 50 MB (CEREBRO_MEMORY)" in (result.refusal or "")
+    assert "MB on a rank, whose limit is 50 MB (CEREBRO_MEMORY)" in (result.refusal or "")
 
 
 def test_the_memory_limit_in_the_forms_that_people_write() -> None:

@@ -132,7 +132,7 @@ def _exactly(file: Any, size: int, place: Place) -> bytes:
         pieces.append(piece)
         missing -= len(piece)
     if missing:
-        raise DataError(f"the shard {place} is cut off: copy it again from where it came from")
+        raise DataError(f"the shard {place} is cut off: copy it again from its origin")
     return b"".join(pieces)
 
 

@@ -142,7 +142,7 @@ def _check_member(archive: Place, member: tarfile.TarInfo) -> None:
 
 
 def _cut_off(archive: Place, where: str) -> DataError:
-    return DataError(f"the archive {archive} is cut off at {where}: copy it again from where it came from")
+    return DataError(f"the archive {archive} is cut off at {where}: copy it again from its origin")
 
 
 def _ranges(archive: Place, samples: Sequence[_Sample], extension: str) -> FileRanges:

@@ -125,7 +125,7 @@ class BadPictures:
     def __init__(self, limit: float) -> None:
         self._limit = limit
         self.rows: list[BadRow] = []
-        """The bad rows so far."""
+        """The bad rows that were found."""
 
     def without(self, columns: Columns, split: Split) -> Columns:
         """The columns without bad rows. Raises ``DataError`` if more are bad than may be."""

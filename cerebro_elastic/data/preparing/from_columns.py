@@ -76,7 +76,7 @@ def prepare_columns(
 
     Raises:
         DataError: The input cannot be used.
-        DiskFull: There is no space.
+        DiskFull: The disk has no space.
     """
     selection, labels, fill = Selection(settings), settings.labels, settings.fill
     with seeded(settings.seed):

@@ -105,7 +105,7 @@ def check_not_empty(columns: Sequence[Column]) -> None:
 
 
 def stacked(values: Sequence[Value], name: str, what: str) -> NDArray[Any] | Ragged:
-    """The column of these values, of which ``common`` has approved. It may have sequences that are all empty.
+    """The column of these values, which ``common`` has accepted. It may have sequences that are all empty.
     Raises ``DataError`` for values that torch does not have; ``what`` names the rows."""
     arrays = [value for value in values if not isinstance(value, bytes)]
     if not arrays:

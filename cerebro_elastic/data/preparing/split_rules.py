@@ -77,7 +77,7 @@ class RowKeys:
 
     def folds(self, order: NDArray[np.int64], folds: int) -> NDArray[np.int64]:
         """The fold of each of the rows ``order``: folds share the rows of each class, and take whole groups,
-        the largest first. Raises ``DataError`` if there are fewer groups than folds."""
+        the largest first. Raises ``DataError`` if the groups are fewer than the folds."""
         labels = np.zeros(len(order), np.int64) if self.classes is None else self.classes.codes[order]
         if self.groups is None:
             of = np.empty(len(order), np.int64)
@@ -233,8 +233,7 @@ def _last_of_each(labels: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArr
 _PASSES = 20
 """The most times that all groups are looked at again."""
 _MOST_MOVED = 5_000
-"""The largest number of groups that are moved one by one; if there are more, any groups make up for the last
-rows."""
+"""The largest number of groups that are moved one by one; with more, any groups make up for the last rows."""
 _MOST_SWAPPED = 500
 """The largest number of groups of which two are also exchanged."""
 
@@ -244,7 +243,7 @@ Table = NDArray[np.int64]
 def choose_groups(table: Table, wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
     """The groups to hold out.
 
-    The first groups are taken until there are enough rows. Then single groups, or pairs of them, are moved as
+    The first groups are taken until they have enough rows. Then single groups, or pairs of them, are moved as
     long as that brings the number of rows of a class nearer to its target.
 
     Args:

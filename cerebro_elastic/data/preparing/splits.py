@@ -118,7 +118,7 @@ def deal_rows(
             order, rows = order[~held], order[held]
             columns = train
         else:
-            several = partitions.get(split, 1) > 1  # each is to be like the whole
+            several = partitions.get(split, 1) > 1  # each must be like the whole
             rows, columns = _shuffled(rows_in(data), seed) if several else np.arange(rows_in(data)), data
         if len(rows):
             dealt += _deal(split, columns, rows, partitions.get(split, 1))

@@ -100,7 +100,7 @@ def batches(
     With ``made``, rows that are always the same are opened once, and the batches that workers make in an
     ``epoch`` are shared with the other ranks of the host. ``use`` counts. With ``loader.embed`` all rows from
     the first to the last one of ``order`` are embedded before the first batch; ``beat`` is called often
-    meanwhile.
+    during that.
     """
     if len(order) and (order.min() < 0 or order.max() >= partition.rows):
         raise IndexError(f"order has rows from {order.min()} to {order.max()} of {partition.rows}")

@@ -85,9 +85,9 @@ class NumberedDatasets:
     collate: Callable[[list[Any]], Any] = stacked
     """Makes a batch of a list of rows."""
     loader: Mapping[str, Any] = field(default_factory=dict)
-    """The fields of ``LoaderSettings`` that are settled by the loader that the datasets came with."""
+    """The fields of ``LoaderSettings`` that the datasets' loader sets."""
     module: Any = None
-    """The user's data module that they came from, if one did."""
+    """The user's data module, if they came from one."""
 
     def __post_init__(self) -> None:
         assert self.lengths  # each of them is checked
@@ -123,7 +123,7 @@ class NumberedDatasets:
             raise DataError(f"{what}, as the numbers of rows are called: rename the attribute")
         try:
             values = _attribute(self.by_split[split], name)
-        except Exception as exc:  # whatever the user's class does
+        except Exception as exc:  # the user's class may raise anything
             why = f"{type(exc).__name__}: {exc}"
             raise DataError(f"{what}: this attribute of {returned} is no array: {why}") from exc
         lengths = key == "bucket"
@@ -307,7 +307,7 @@ def _refusals(loader: DataLoader[Any]) -> Iterator[tuple[bool, str]]:
 
 
 def _only_seeds(worker_init_fn: Any) -> bool:
-    """Whether it is one that a library sets by itself, to seed generators."""
+    """Whether it is one that a library sets, to seed generators."""
     function = getattr(worker_init_fn, "func", worker_init_fn)
     return str(getattr(function, "__module__", "")).startswith(("monai.", "lightning.", "pytorch_lightning."))
 

@@ -40,7 +40,7 @@ class Made(NamedTuple):
     """A batch that was made."""
 
     batch: Any
-    """The batch; ``MISSING`` if it is to be taken from the records."""
+    """The batch; ``MISSING`` if it is in the records."""
     kept: bool
     """Whether it is among the records."""
 
@@ -128,7 +128,7 @@ class Shared:
 
     records: Records
     claims: int
-    """The file descriptor of the file whose bytes are locked by whoever makes the records next."""
+    """The descriptor of the file whose bytes are locked by the processes that make the next records."""
 
     def claim(self, number: int) -> bool:
         """Claim that this process makes a record next; whether no other one does."""
@@ -194,7 +194,7 @@ class Batches:
         return self._shared.records.get(number) if self._shared is not None else MISSING
 
     def _from_others(self, number: int) -> Any:
-        """The batch that another process has made or is making; ``MISSING`` if this one is to make it."""
+        """The batch that another process has made or is making; ``MISSING`` if this one must make it."""
         until = time.monotonic() + _PATIENCE_SECONDS
         while (batch := self._taken(number)) is MISSING and not self._claim(number):
             if time.monotonic() > until:

@@ -67,7 +67,7 @@ def differing(
     if EMBED in found:
         raise RecipeError(
             "data.embed returned something else for the same rows at a second time, under another seed: "
-            "neither it, nor what makes its rows, may draw at random or count; is its model in eval mode?"
+            "neither it nor the makers of its rows may draw at random or count; is its model in eval mode?"
         )
     found = {name: _ANOTHER.format(what=what) for name, what in found.items()}
     for name, value in once["made"].items():
@@ -143,7 +143,7 @@ def _digests(
                 content = b"".join(map(bytes, encoded(value)))
             except CerebroError:
                 return
-            except Exception:  # whatever the user's class does, also when it is pickled
+            except Exception:  # the user's class may raise anything, also when it is pickled
                 continue
         # A function that draws counts as different under another seed, even if its value happens to be equal.
         # (A function that makes its model in its first call draws there, too.)

@@ -46,8 +46,8 @@ _BLOCK = 1 << 12
 
 
 def encoded(value: Any) -> list[Chunk]:
-    """The record of ``value``; the content of its arrays is not copied. Raises whatever its classes raise if
-    it cannot be pickled."""
+    """The record of ``value``; the content of its arrays is not copied. Raises the exceptions of its classes
+    if it cannot be pickled."""
     arrays: list[memoryview] = []
     pickled = io.BytesIO()
     _Pickler(pickled, arrays).dump(value)

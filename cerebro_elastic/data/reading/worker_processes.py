@@ -199,7 +199,7 @@ def _travels(error: Exception) -> bool:
     """Whether the error can be sent as it is."""
     try:
         return type(pickle.loads(pickle.dumps(error))) is type(error)
-    except Exception:  # whatever the user's class does
+    except Exception:  # the user's class may raise anything
         return False
 
 

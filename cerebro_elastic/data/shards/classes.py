@@ -17,7 +17,7 @@ from cerebro_elastic.system.files import locate, translated
 from cerebro_elastic.system.words import some_of
 
 _COLUMNAR = (".parquet", ".h5", ".hdf5")
-"""The suffixes of shards of which a column can be read alone."""
+"""The suffixes of shards whose columns can be read one by one."""
 _READS = 8
 _EXPECTED = 10
 """A class is missed in a partition that would have this number of its rows, had all rows been shuffled."""

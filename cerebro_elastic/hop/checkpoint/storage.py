@@ -360,7 +360,7 @@ def _version(leaf: Leaf) -> int:
 
 @dataclass(frozen=True)
 class _File:
-    """A file of a checkpoint that is to be written."""
+    """A file of a checkpoint to write."""
 
     data: Sequence[Chunk]
     hashing: Hashing = Sha256

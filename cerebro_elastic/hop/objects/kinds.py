@@ -141,7 +141,7 @@ class Kind:
     put: Callable[[Any, Any], object] = lambda *_: None
     """Gives a value its parts."""
     make: Callable[[Any, Tree], Any] | None = None
-    """Returns a value of a type that is to get its parts; without it, no code of the class is run."""
+    """Returns a value of a type without its parts; if absent, no code of the class is run."""
     build: Callable[[Any, Any], Any] | None = None
     """Returns the value of a type that has these parts, in place of ``make`` and ``put``."""
     made: tuple[Any, ...] = ()
@@ -178,8 +178,8 @@ class Kind:
         return value
 
     def present_or_empty(self, present: Any, tree: Tree, path: str, walk: Decodes) -> Any:
-        """``present`` if it is of the type, else a new value that is to get its parts. Its parts may refer to
-        it."""
+        """``present`` if it is of the type, else a new value that gets its parts later. Its parts may refer
+        to it."""
         kind = walk.class_of(tree, present)
         return walk.keep(path, present if type(present) is kind else self._empty(kind, tree))
 

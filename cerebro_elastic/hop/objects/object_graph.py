@@ -46,7 +46,7 @@ class GraphRoot:
 class ObjectGraph:
     """The objects that can be reached from ``roots``.
 
-    It is to be made when the unit is set up, before its state is put back.
+    Make it when the unit is set up, before its state is put back.
 
     Args:
         roots: Where the walk begins.
@@ -119,7 +119,7 @@ class ObjectGraph:
                 was, *_ = self._at_setup.opaque[path]
                 raise TaskError(
                     f"{self._named(path)}, a {was}, has changed during training in a way that cannot hop to "
-                    "another node: keep what changes in plain values, tensors or objects of your own "
+                    "another node: keep changing values in plain values, tensors or objects of your own "
                     "classes, or give its class state_dict and load_state_dict"
                 )
 

@@ -12,7 +12,7 @@ import numpy as np
 
 @dataclass
 class ObjectIndex:
-    """The objects met so far."""
+    """The objects that were met."""
 
     paths: dict[int, str] = field(default_factory=dict)
     """The path of each object that has an identity, by its id."""

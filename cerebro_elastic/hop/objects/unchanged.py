@@ -38,7 +38,7 @@ def token(value: Any) -> tuple[Any, ...]:
     array or table."""
     try:
         length = len(value)
-    except Exception:  # whatever an object of a library raises
+    except Exception:  # a library's object may raise anything
         length = None
     holds = isinstance(value, bytearray | array.array) or hasattr(type(value), "__array__")
     return type(value).__qualname__, id(value), length, digest(value) if holds else None
@@ -95,12 +95,12 @@ def _parts(value: Any) -> list[Any] | bytes | None:
         if isinstance(value, dict | list | deque | set | tuple | frozenset) and len(value) > _LONGEST:
             return None
         return next((parts(value) for fits, parts in _ROWS if fits(value)), None)
-    except Exception:  # whatever a class of a user or a library raises
+    except Exception:  # a class of a user or a library may raise anything
         return None
 
 
 def _place(item: Any) -> str:
-    """Where an item of a set comes, whatever the set's order."""
+    """A sort key for an item of a set, independent of the set's order."""
     return repr(item if isinstance(item, _PLAIN) else id(item))
 
 

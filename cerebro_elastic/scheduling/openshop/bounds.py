@@ -73,7 +73,7 @@ def relaxed(instance: Instance, passes: NDArray[np.int64] | None = None) -> Frac
     late = instance.node_ready.max()
     if solution is None or late == 0 or solution.bound > late * (1 + TOLERANCE):
         return solution
-    # The bound is the time at which a node comes: it may be better not to wait for it.
+    # The bound is the time at which a node comes back: it may be better not to wait for that node.
     early = instance.node_ready < late
     if not idle.takers[:, early].any(axis=1).all():
         return solution

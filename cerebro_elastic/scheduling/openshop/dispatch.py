@@ -125,8 +125,8 @@ class Dispatch:
 class Reservations:
     """The reservations of one dispatch: at most one for each node, and for each config.
 
-    A config may have to continue at once when its unit ends, to be done by the horizon. A node is reserved
-    for it then: until that time the node takes only units that are over before.
+    A config may have to continue at once when its unit ends, to be done by the horizon. Then a node is
+    reserved for it: the node takes only units that end before that time.
     """
 
     def __init__(self, state: DispatchState) -> None:

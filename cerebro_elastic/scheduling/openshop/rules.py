@@ -42,7 +42,7 @@ class Longest:
 
     The makespan of an open shop is at least the load of its most loaded machine and the length of its longest
     job (Gonzalez and Sahni 1976). So the node with most to do chooses first and takes the config with most to
-    do, lest either become the tail.
+    do, so that neither becomes the tail.
 
     Args:
         configs: A weight for each config's remaining seconds. Other weights than 1 make other schedules,

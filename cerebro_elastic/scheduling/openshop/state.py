@@ -1,7 +1,7 @@
-"""The remaining work at a moment, and the node that is to do each unit.
+"""The remaining work at a moment, and the planned node of each unit.
 
-With replicas, each unit has an owner, the node that is to do it (``assign``). Without owners (``share``) any
-holder of the partition may take a unit (section 5.5 of the paper).
+With replicas, each unit has an owner, its planned node (``assign``). Without owners (``share``) any holder of
+the partition may take a unit (section 5.5 of the paper).
 
 Configs, partitions and nodes are numbers: ``i``, ``j`` and ``n``. Sets of configs and of partitions are
 bits of an int, because they are small, copied often, and intersected all the time."""
@@ -80,7 +80,7 @@ class DispatchState:
     open_configs: list[int]
     """By node: the configs of which it owns units, as bits."""
     load: list[float]
-    """By node: the seconds of all that is left for it, later epochs included."""
+    """By node: the seconds of all its remaining work, later epochs included."""
     remaining: list[float]
     """By config: the seconds of all that is left of it, on the nodes that own it."""
     fastest: list[float]
@@ -91,7 +91,7 @@ class DispatchState:
     """By node: the unit that it does now."""
     away: set[int]
     owner: list[list[int]]
-    """By config and partition: the node that is to do the unit of the present epoch; empty if ``shared``."""
+    """By config and partition: the planned node of the present epoch's unit; empty if ``shared``."""
     planned_owner: list[list[int]]
     """By config and partition: the owner at the start of each epoch."""
     shared: bool = False
@@ -311,7 +311,7 @@ class DispatchState:
         return True
 
     def lose(self, node: int) -> ScheduledUnit | None:
-        """The node is away from now on. Its unit is to be done again, and is returned."""
+        """The node is away from now on. Its unit must be done again, and is returned."""
         self.away.add(node)
         lost = self.running.pop(node, None)
         self.events = [event for event in self.events if event[1] != node]
@@ -330,7 +330,7 @@ class DispatchState:
             heappush(self.events, (ready, node, -1))
 
     def extend(self, config: int, epochs: int) -> None:
-        """The config is to be trained for ``epochs`` epochs more."""
+        """The config trains for ``epochs`` more epochs."""
         self.later[config] += epochs
         self.fastest[config] += epochs * sum(self.tables.least[config])
         for j, seconds in enumerate(self.tables.seconds[config]):

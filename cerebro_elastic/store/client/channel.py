@@ -90,8 +90,8 @@ class ChannelEndpoint(Endpoint):
         return _json(answer)
 
     def _compare_clocks(self) -> None:
-        """Answers of gRPC have no date. etcd speaks HTTP at the same port, if only to say its version; where
-        something before it does not let that through, the clocks stay unknown."""
+        """Answers of gRPC have no date. etcd answers HTTP at the same port, at least with its version; if a
+        proxy before it blocks that, the clocks stay unknown."""
         try:
             with closing(GatewayEndpoint(self._address, self._settings)) as http:
                 http.version(_PATIENCE_SECONDS, None)
@@ -143,7 +143,7 @@ class ChannelEndpoint(Endpoint):
             return tls_refused(str(self), self._settings, details)
         if exc.code() is grpc.StatusCode.UNAVAILABLE and any(words in details for words in _NOT_CONNECTED):
             encryption = self._settings.encryption
-            return NotSent(f"cannot connect {encryption} ({details}): check that etcd is to be spoken to so")
+            return NotSent(f"cannot connect {encryption} ({details}): check that etcd expects that")
         return from_status(details, code, str(self))
 
 

@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 _MEMBERS = "cluster/member/list"
 _LEAVING_PATIENCE, LEAST_PATIENCE = 1.0, 0.3
-"""Seconds, in a process that is to leave: before its deadline, and behind it."""
+"""Seconds, in a process that must leave: before its deadline, and after it."""
 _FIRST_DELAY, _LONGEST_DELAY = 0.05, 1.0
 
 
@@ -73,7 +73,7 @@ class Cluster:
         if settings.user is None or settings.trusted or settings.loopback or login_holds(version):
             return
         warnings.warn(
-            f"{self}, version {version}: whoever reaches it can switch its login off (GHSA-q8m4-xhhv-38mg); "
+            f"{self}, version {version}: anyone who reaches it can disable its login (GHSA-q8m4-xhhv-38mg); "
             "upgrade it to 3.6.9, 3.5.28, 3.4.42 or later, or start it with --client-cert-auth",
             stacklevel=3,
         )
@@ -159,7 +159,7 @@ class Cluster:
             return StoreUnavailable(f"{self} did not answer for {patience}: {problem}")
         return StoreUnavailable(
             f"{self} did not answer for {patience} ({problem}): check that this is etcd's port for clients, "
-            f"and that it is to be spoken to {self.settings.encryption}"
+            f"and that it expects connections {self.settings.encryption}"
         )
 
     def close(self) -> None:
@@ -187,7 +187,7 @@ class Cluster:
             # Wait only after a round over all endpoints.
             rounds, rest = divmod(tries, len(self._endpoints))
             delay = 0.0 if rest else min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** (rounds - 1))
-            if self._clock.now() + delay >= begun + self.patience:  # it shrinks once the process is to leave
+            if self._clock.now() + delay >= begun + self.patience:  # it shrinks once the process must leave
                 raise self.unavailable(problem) from problem
             self._closing.wait(delay)
 

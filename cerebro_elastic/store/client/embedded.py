@@ -118,7 +118,7 @@ class EmbeddedEtcd:
     once; clients that wait a second do not notice. It dies with this process.
 
     This user's processes on this machine reach it by a Unix socket in ``data_dir``, or in a private temporary
-    folder where there can be none. It has no port, unless it is to ``listen`` on one.
+    folder where that is impossible. It has no port, unless ``listen`` names one.
 
     Args:
         listen: Where other machines are served, by TLS. They need a certificate made from the ``key``.
@@ -370,7 +370,7 @@ def folder_for_sockets(beside: Path, name: str) -> Path:
                 return folder
             folder.rmdir()
     raise StoreError(
-        f"there can be no Unix socket in {beside}, nor in {tempfile.gettempdir()}: set TMPDIR to a folder "
+        f"neither {beside} nor {tempfile.gettempdir()} can have a Unix socket: set TMPDIR to a folder "
         "with a short path (up to 70 bytes, no comma) on a file system that has sockets"
     )
 

@@ -219,7 +219,7 @@ class EtcdWatch(Watch):
         try:
             self._follow()
         except Exception as exc:
-            # Whatever it is, next() raises it.
+            # next() raises any error.
             self._batches.put(exc)
 
     def _follow(self) -> None:
@@ -244,8 +244,8 @@ class EtcdWatch(Watch):
         return self._cluster.stream("watch", {"create_request": request}, seconds)
 
     def _read(self, stream: Stream, opened: float) -> None:
-        """Deliver changes until the stream ends, for whatever reason. It was ``opened`` when its request was
-        sent: a driver may count its silence from then on."""
+        """Deliver changes until the stream ends. It was ``opened`` when its request was sent: a driver may
+        count its silence from then on."""
         heard, position, patience = True, self._position, self._cluster.settings.patience
         with self._stream_lock:
             self._stream = stream

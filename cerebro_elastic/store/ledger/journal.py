@@ -103,7 +103,7 @@ class Journal:
                 tell. Then ``read`` becomes a line, from which the journal continues.
 
         Returns:
-            The revision from which events are to be appended.
+            The revision from which to append events.
         """
         if afresh or not self or read.revision < self.revision:
             self._write(read.revision, [encode(read)], last=[])

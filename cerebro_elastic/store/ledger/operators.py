@@ -57,7 +57,7 @@ class Allowance:
         if added >= self.configs:
             raise RunError(
                 f"the budget is used up: {self.agent} may add {counted(self.configs, 'config')} to this run, "
-                f"and has added {added}; whoever started the server can raise it with --configs"
+                f"and has added {added}; the person who started the server can raise it with --configs"
             )
         units = sum(_units(config, plan) for config in trainings)
         if self.units is not None and booked + units > self.units:

@@ -61,8 +61,8 @@ class WorkerLedger:
         Guard: the attempt's, and that the node saves no other. Event: ``UnitTrained``.
 
         Returns:
-            The attempt as it is to be committed or failed from now on; ``None`` if it may not commit any
-            more, or if the node saves another.
+            The attempt to commit or fail from now on; ``None`` if it may no longer commit, or if the node
+            saves another.
         """
         event = UnitTrained(0, attempt.node, attempt.token, at)
         while True:
@@ -111,7 +111,7 @@ class WorkerLedger:
             self.record.store.txn([at_revision(item.key, item.mod_revision)], [Delete(item.key)])
 
     def is_assigned(self, attempt: Attempt, node: str) -> bool:
-        """Whether the attempt is still one that the ``node`` is to train."""
+        """Whether the ``node`` still has to train the attempt."""
         assigned = self.record.assignment(node, second=attempt.second_key)
         return assigned is not None and assigned.token == attempt.token
 

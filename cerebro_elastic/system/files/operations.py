@@ -4,7 +4,7 @@ Operations raise ``StorageError`` or ``DiskFull`` for a fault of the storage, an
 facts about a file (``FileNotFoundError``, ...; see ``place``).
 
 A local file appears under its name only when it is whole (temporary name, fsync, rename). Object stores have
-that property by themselves: an object exists once its upload has been completed.
+that property anyway: an object exists once its upload is complete.
 """
 
 from __future__ import annotations
@@ -388,7 +388,7 @@ _copy = lru_cache(_COPIES)(copied)
 
 
 def _open_in_order(place: Place) -> io.RawIOBase:
-    """The file, to be read front to back. The next part of a remote file is fetched meanwhile."""
+    """The file, for reading front to back. The next part of a remote file is fetched ahead."""
     return open_read(place) if place.local else _Yielded(_requested_ahead(place))
 
 

@@ -77,7 +77,8 @@ def send_request(connection: socket.socket, request: Request | Imports, descript
 
 
 def receive_request(connection: socket.socket) -> tuple[Request | Imports, list[int]] | None:
-    """The request, and its three open files; ``None`` if the other side has gone, or sent something else."""
+    """The request, and its three open files; ``None`` if the other side has closed, or sent something
+    else."""
     header, descriptors, _, _ = socket.recv_fds(connection, _LENGTH.size, _DESCRIPTORS)
     if len(header) == _LENGTH.size and len(descriptors) == _DESCRIPTORS:
         body = _read(connection, *_LENGTH.unpack(header))

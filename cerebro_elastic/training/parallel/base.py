@@ -117,7 +117,7 @@ class Parallelism(Protocol):
         """The neutral state, of use to nobody but rank 0 (others may get it too, or empty dicts).
 
         The model's ``state_dict``, and the optimizer's by name (``optimizer_state.NamedState``). On the CPU
-        the tensors may be the live ones: they are to be written before anything else is trained.
+        the tensors may be the live ones: write them before training anything else.
         """
 
     def close(self) -> None:
@@ -230,7 +230,7 @@ def _slots(optimizer: Optimizer) -> float:
     twin.param_groups = [group]
     try:
         type(optimizer).step(twin)
-    except Exception:  # whatever an optimizer of the user's needs
+    except Exception:  # the user's optimizer may need anything
         return 0.0
     slots = [value for value in twin.state[probe].values() if isinstance(value, torch.Tensor)]
     return sum(slot.nbytes for slot in slots if slot.numel() == _PROBE) / probe.nbytes

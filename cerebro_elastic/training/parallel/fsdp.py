@@ -32,7 +32,7 @@ from cerebro_elastic.training.parallel.group import mesh
 
 
 def blocks(model: nn.Module, classes: Sequence[str] | None) -> dict[str, nn.Module]:
-    """The modules to shard by themselves, by name, outermost first; the rest goes with the model itself.
+    """The modules to shard separately, by name, outermost first; the rest goes with the model itself.
 
     By default the repeated entries of each ``ModuleList`` or ``Sequential``, such as the layers of a
     transformer; otherwise the modules of the ``classes`` named. Raises ``TaskError`` for a class that the
@@ -110,7 +110,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 class Fsdp(DataParallel):
     """FSDP2, ``torch.distributed.fsdp.fully_shard``.
 
-    ``wrap``: names of the classes that are sharded by themselves; by default the model's blocks
+    ``wrap``: names of the classes that are sharded separately; by default the model's blocks
     (``wrapping.blocks``), with ``[]`` only the whole. ``precision`` is that of the computation, ``reduce``
     that of adding up gradients; by default both are the parameters'. Parameters and optimizer keep their own.
     ``offload`` keeps them in the memory of the CPU while they are not used (without effect on a CPU).

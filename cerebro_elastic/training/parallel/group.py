@@ -46,7 +46,7 @@ _CONNECT_TRIES = 5
 """How many times gloo tries to reach a rank that published its address and then died, each as long as the
 timeout (torch 2.13)."""
 COLLECTIVE_SECONDS = 600.0
-"""How long one collective may take by default: a peer that lives but does nothing is given up then."""
+"""How long one collective may take by default: a peer that lives but does nothing counts as lost then."""
 
 _WAIT_SECONDS = 1.0
 

@@ -50,7 +50,7 @@ class Single(Parallelism):
     def step(
         self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None
     ) -> Tensor:
-        """Backward, clip, step: what anybody writes."""
+        """Backward, clip, step: the usual code."""
         assert share == 1.0
         loss = loss_of(parts.model(x), y)
         parts.optimizer.zero_grad()
@@ -131,7 +131,7 @@ class _Averaging(DistributedDataParallel):
         if now := self._unfrozen():
             raise TaskError(
                 f"{', '.join(now[:3])} unfrozen while a unit trains, where ddp would not average their "
-                "gradients: take single or fsdp, or unfreeze them in what makes the model"
+                "gradients: take single or fsdp, or unfreeze them in the function that makes the model"
             )
         with _clear():
             return super().forward(*args, **kwargs)  # type: ignore[no-untyped-call]

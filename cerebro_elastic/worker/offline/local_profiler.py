@@ -1,8 +1,8 @@
-"""Profiles strategies on this machine, without a run: what a plan is made from.
+"""Profiles strategies on this machine, without a run, for a plan.
 
-As in a run (``worker/profiler.py``), a few batches show what a strategy costs for a config. Besides, the
-state that they leave is saved and loaded once, as a hop does, and removed. What training leaves as it is was
-there before, as it is at all hops of a run but the first.
+As in a run (``worker/profiler.py``), a few batches show the cost of a strategy for a config. Besides, the
+resulting state is saved and loaded once, as a hop does, and removed. Tensors that training leaves unchanged
+are in a base before, as at all hops of a run except the first.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class LocalProfiler:
     Rank processes are started when they are needed, and end with the context.
 
     Args:
-        spec: The run that is planned.
+        spec: The planned run.
         cache: The folder through which partitions come.
         scratch: A URL below which the states are saved, and nothing else. It is removed at the end.
-        concurrent_units: How many units share this machine's cores at the same time.
+        concurrent_units: The number of units that share this machine's cores at the same time.
     """
 
     def __init__(self, spec: Spec, cache: Path, scratch: str, concurrent_units: int = 1) -> None:
@@ -152,7 +152,7 @@ def profile_on_rank(spec: str, cache: str, scratch: str, kind: str, config: str,
         return encode(_cost(runner, profiled, unit, by, scratch))
     except (DataError, StorageError, GroupBroken):
         raise
-    except (Exception, SystemExit) as error:  # whatever the user's code raises
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
         attempt = Attempt(unit, "here", 0, 0, strategy=by)
         failure = failure_of(attempt, "here", error, Path(files.here(decode(spec, Spec).root)))
         reason = refusal_of(attempt, error) or f"its profile failed: {failure.story}"
@@ -187,14 +187,15 @@ def _cost(runner: UnitRunner, config: Config, unit: Unit, strategy: Strategy, sc
 
 
 def _with_hop(cost: StrategyCost, result: UnitResult, scratch: str) -> StrategyCost:
-    """``cost`` with what a hop of the result's state takes, on rank 0; as it is on the others."""
+    """``cost`` with the seconds and bytes of a hop of the result's state, on rank 0; unchanged on the
+    others."""
     clock, strategy, rank = SystemClock(), cost.strategy, ranks()[0]
     part, state, before = part_of(strategy, rank), result.state, result.before
     url = f"{scratch}/checkpoints/{cost.config}/{strategy.parallelism}-{strategy.ranks}"
     if not needs_group(strategy):  # other processes may do the same at the same time
         url += f"-{os.getpid()}"
     loaded = None
-    if collectives.any_of(bool(before)):  # what stays is written, fetched and mapped once, before any hop
+    if collectives.any_of(bool(before)):  # bases are written, fetched and mapped before any hop
         parts = save_part(state, f"{url}-first", part, before)
         if rank == 0:
             ref = save(state, f"{url}-first", parts, before)

@@ -100,7 +100,7 @@ class CheckpointRepair:
             if visit.input is None or _readable(visit.input):
                 return visit.input, list(steps[place:])
         raise CheckpointError(
-            f"{damage}; nor can any state be read from which it could be made again"
+            f"{damage}; and no readable state is left from which it could be made again"
         ) from damage
 
     def _replay(self, at: Config, visit: Visit, state: Any, damage: DamagedCheckpoint) -> Any:
@@ -120,7 +120,7 @@ class CheckpointRepair:
 
     def _replay_on_ranks(self, at: Config, visit: Visit, damage: DamagedCheckpoint) -> Any:
         """As ``_replay``, in as many processes of this machine as the visit had ranks. They write beside the
-        damaged checkpoint, of which parts may be whole. The collector deletes a name that is left there
+        damaged checkpoint, because parts of it may be whole. The collector deletes a remaining name there
         together with the visit's own (``worker/checkpoint_collector.py``)."""
         beside = replace(visit.output, url=f"{visit.output.url}-again")
         checkpoint.remove(beside)

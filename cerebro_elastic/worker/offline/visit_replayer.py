@@ -1,4 +1,4 @@
-"""Replays visits on this machine, by the strategies by which they were done, without the run."""
+"""Replays visits on this machine by their own strategies, without the run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ReplayResult:
     rows: tuple[Mapping[str, Any], ...]
     """The rows that were logged, in order."""
     not_finite: str | None = None
-    """Which loss or parameter is NaN or infinite, if one is."""
+    """The loss or parameter that is NaN or infinite, if any."""
 
 
 class VisitReplayer:

@@ -22,9 +22,8 @@ version."""
 
 
 def check_compatible(spec: Spec, *, package: bool = False) -> None:
-    """Check that this machine has what the run was started with. With other code, results and records may
-    differ. To look at the files of the ``package``, too, takes some hundredths of a second: once on each
-    machine.
+    """Check that this machine has the run's code and files. With other code, results and records may differ.
+    Checking the files of the ``package``, too, takes some hundredths of a second: once on each machine.
 
     Raises:
         RunError: The package's version or code, or a file of the user's code is another.
@@ -60,9 +59,9 @@ def check_compatible(spec: Spec, *, package: bool = False) -> None:
 
 
 def changed_code(spec: Spec, *, package: bool = True) -> list[str]:
-    """The names in ``Spec.code`` of what is another here, or missing, and of files that its folders have here
-    besides; ``PACKAGE`` is looked at on request. A module that is installed elsewhere, outside the project,
-    is not looked at: it may have another path here."""
+    """The names in ``Spec.code`` that differ or are missing here, and of additional files in its folders
+    here; ``PACKAGE`` is checked on request. A module that is installed elsewhere, outside the project, is not
+    looked at: it may have another path here."""
     root = Path(here(spec.root))
 
     def differs(name: str, digest: str) -> bool:

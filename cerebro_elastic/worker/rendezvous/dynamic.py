@@ -63,7 +63,7 @@ def create(params: RendezvousParameters) -> DynamicRendezvousHandler:
 
 
 class LeasedWrites:
-    """Writes under one lease, which ends ``lifetime`` seconds after the last of them."""
+    """Writes under one lease, which ends ``lifetime`` seconds after the last write."""
 
     def __init__(self, store: Store, lifetime: float = LIFETIME) -> None:
         self.store = store
@@ -71,7 +71,7 @@ class LeasedWrites:
         self._lease = 0
 
     def put(self, compares: Sequence[Compare], *items: tuple[str, bytes]) -> int:
-        """Write ``items`` (key, value) if ``compares`` hold; raises what ``Store.txn`` raises.
+        """Write ``items`` (key, value) if ``compares`` hold; raises as ``Store.txn``.
 
         Returns:
             The revision of the change; 0 if ``compares`` do not hold.
@@ -219,7 +219,7 @@ _TIMES: dict[tuple[str, str], type] = {
 
 
 # torch pickles its state into a backend and unpickles it from there. Anybody who writes to the backend could
-# run code in every agent. Here only a state that consists of nothing but a state's parts gets through.
+# run code in every agent. Here only the parts of such a state get through.
 
 
 class CheckedStateBackend(RendezvousBackend):
@@ -248,9 +248,9 @@ class CheckedStateBackend(RendezvousBackend):
     def _plain(self, state: bytes) -> bytes:
         try:
             return checked_state(state)
-        except Exception as exc:  # whatever a forged pickle makes of the unpickler
+        except Exception as exc:  # a forged pickle may raise anything in the unpickler
             raise RendezvousStateError(
-                f"what lies in etcd under {self._location} is no state of a rendezvous: {exc}. Somebody else "
+                f"the value in etcd under {self._location} is no state of a rendezvous: {exc}. Somebody else "
                 f"writes there: give etcd a login, and the job another --rdzv-id"
             ) from exc
 
@@ -259,13 +259,13 @@ def checked_state(state: bytes) -> bytes:
     """Check each part of a pickled state, and pickle it again from its parts.
 
     Raises:
-        Exception: It is no state: ``ValueError``, or what the unpickler raises.
+        Exception: It is no state: ``ValueError``, or an exception of the unpickler.
     """
     return pickle.dumps(_state(_Unpickler(io.BytesIO(state)).load()))
 
 
 class _Unpickler(pickle.Unpickler):
-    """Makes nothing but times and stand-ins for torch's classes. The stand-ins are new for each pickle, for a
+    """Makes only times and stand-ins for torch's classes. The stand-ins are new for each pickle, because a
     pickle can change a class."""
 
     def __init__(self, file: io.BytesIO) -> None:
@@ -311,5 +311,5 @@ def _node(read: Any) -> NodeDescription:
 def _exactly(kind: type, value: Any) -> Any:
     """``value``, which must be of this very type."""
     if type(value) is not kind:
-        raise ValueError(f"a {type(value).__name__} stands for a {kind.__name__}")
+        raise ValueError(f"expected a {kind.__name__}, got a {type(value).__name__}")
     return value

@@ -156,7 +156,7 @@ class NodeRendezvous(RendezvousHandler):
             self._ranks.begin()
             return
         store = EtcdStore(self._settings)
-        # Registration has its own patience: it must be possible to close it meanwhile.
+        # Registration has its own patience: closing it must remain possible.
         self._check_run(self._record(RetryingStore(store, self._patience, self._log)))
         kind = kind_here()
         devices = tuple(f"{kind}:{i}" for i in range(count_here())) or (CPU,)
@@ -198,7 +198,7 @@ class NodeRendezvous(RendezvousHandler):
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _prepare_ranks(self) -> None:
-        """Set what ranks inherit, and end with the parent process, if one is named."""
+        """Set the variables that ranks inherit, and end with the parent process, if one is named."""
         for name, value in (OF_TRAINING | SAFE_PATH).items():
             os.environ.setdefault(name, value)
         os.environ.update(self._settings.to_env())

@@ -2,21 +2,21 @@
 that their watchdogs have left.
 
 A rank cannot end itself while it is stopped (SIGSTOP), waits in the kernel for a driver or a disk, or holds
-the interpreter's lock: the thread of its watchdog may stand still, too. So each rank writes a heartbeat into
-a file once a second, from a thread that does nothing else. Its agent reads the file whenever it renews the
+the interpreter's lock: the thread of its watchdog may be stopped, too. So each rank writes a heartbeat into a
+file once a second, from a thread that does nothing else. Its agent reads the file whenever it renews the
 node's lease, and kills a rank whose heartbeat has stopped.
 
 A line of the file holds, in this order:
 
 - a number that grows;
 - whether the rank is ready (1);
-- the seconds without a heartbeat after which it is to be killed;
-- what it does (``RankActivity``): the attempt's token, the seconds since its last progress, and the seconds
+- the seconds without a heartbeat after which it is killed;
+- its activity (``RankActivity``): the attempt's token, the seconds since its last progress, and the seconds
   that it may take without progress; zeros if it is idle.
 
 A dump begins with a line ``main 0x...`` with the main thread's id. Lines ``watched 0x... ATTEMPT SECONDS``
-follow: the last of them names the thread whose time ran out first. The rest is what Python's ``faulthandler``
-writes.
+follow: the last of them names the thread whose time ran out first. The rest is the output of Python's
+``faulthandler``.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _LOOK_SECONDS = 5.0
 """If the last look is longer ago, the agent itself has stood still. Its ranks may have stood still with it,
 and get time to continue."""
 _END_SECONDS = 30.0
-"""An agent that has not restarted its killed ranks within this time cannot: they do not die, or it stands
-still itself."""
+"""An agent that has not restarted its killed ranks within this time cannot: they do not die, or it is stopped
+itself."""
 _WIDTH = 80
 
 _STATES = {
@@ -61,7 +61,7 @@ _STATES = {
 
 
 class RankActivity(NamedTuple):
-    """What a rank does."""
+    """A rank's activity."""
 
     attempt: int = 0
     """The attempt's token; 0 if the rank is idle."""
@@ -84,8 +84,8 @@ class Heartbeat:
         self._thread.start()
 
     def ready(self, limit: float, activity: Callable[[], RankActivity]) -> None:
-        """From now on the agent kills the rank after ``limit`` seconds without a heartbeat, or after those of
-        its attempt if they are more. ``activity`` returns what the rank does."""
+        """From now on the agent kills the rank after ``limit`` seconds without a heartbeat, or after its
+        attempt's limit if that is longer. ``activity`` returns the rank's activity."""
         self._activity, self._limit, self._ready = activity, limit, True
 
     def stop(self) -> None:
@@ -110,7 +110,7 @@ class Heartbeat:
 
 @dataclass
 class _Rank:
-    """What an agent knows of a rank."""
+    """An agent's view of a rank."""
 
     line: str = ""
     """Its last heartbeat; empty before the first."""
@@ -152,7 +152,7 @@ class RankMonitor:
         self._killed_seconds = 0.0
 
     def take_rank_failure(self) -> RankFailure:
-        """Why the ranks died. Their own dumps say more than what their agent has seen."""
+        """Why the ranks died. Their own dumps say more than their agent's observations."""
         seen, self._failure = self._failure, None
         dumped = take_rank_failure(self._folder)
         return dumped if seen is None or dumped.kind is FailureKind.HANG else seen

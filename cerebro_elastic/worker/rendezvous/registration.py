@@ -20,10 +20,10 @@ from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.worker.rendezvous.heartbeats import RankFailure, RankMonitor
 
 _MARGIN = 3.0
-"""Seconds that etcd may take to end a lease whose time is over."""
+"""Seconds that etcd may take to end an expired lease."""
 _POLL = 0.2
 _PASSING = (StoreUnavailable, LeaseLost, TxnUnknown)
-"""What a registration meets while the store is cut off for a while."""
+"""The errors of a registration while the store is out of reach."""
 
 
 class Registration:

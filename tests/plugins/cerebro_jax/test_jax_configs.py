@@ -205,7 +205,7 @@ def growing_step(state: Any, batch: Any) -> Any:
         ((nnx_init, updating_step), "updating_step returned a tuple: expected metrics by name"),
         ((naming_init, growing_step), "activation of the state is a str, and not an array"),
         ((layered_init, renaming_step), "step_fn changes a function or a number of Python"),
-        ((weak_init, growing_step), "of another structure than init_fn \\(more\\): return what it got"),
+        ((weak_init, growing_step), "of another structure than init_fn \\(more\\): return the structure"),
     ],
 )
 def test_state_that_cannot_hop_is_refused_by_name(functions: Any, message: str) -> None:

@@ -133,7 +133,7 @@ REFUSED = [
     ("ddp", Case("Pearson"), r"Pearson\.pearson is a PearsonCorrCoef, whose states of several ranks"),
     ("ddp", Case("OwnBackward"), "OwnBackward overrides backward"),
     ("ddp", Case("Untrained"), "Untrained has no optimizer"),
-    ("pipeline", Case("Net"), "pipeline makes whole steps by itself"),
+    ("pipeline", Case("Net"), "pipeline makes whole steps alone"),
 ]
 
 

@@ -206,7 +206,7 @@ def test_a_data_module_is_named_with_the_arguments_that_it_has_saved(tmp_path: P
     assert trainer.recipe(data_zoo.Net, {"lr": [0.1]}, datamodule=data_zoo.Module).data.args == {}
     own = trainer.recipe(data_zoo.OwnLoader, {"lr": [0.1]})
     assert (own.data.datamodule, own.data.partitions) == ("data_zoo:OwnLoader", 3)
-    with pytest.raises(DataError, match=r"with which arguments was this Silent made\?"):
+    with pytest.raises(DataError, match=r"the arguments of this Silent are unknown"):
         trainer.recipe(data_zoo.Net, {"lr": [0.1]}, datamodule=data_zoo.Silent(3))
     with pytest.raises(DataError, match="one of them"):
         trainer.recipe(data_zoo.Net, {"lr": [0.1]}, columns(), datamodule=made)

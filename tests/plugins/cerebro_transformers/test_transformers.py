@@ -413,7 +413,7 @@ NEW = {"model_type": "gpt2", "vocab_size": 384, "n_embd": 8, "n_layer": 1, "n_he
         (
             {"model": {"model_type": "bert", "vocab_size": 384}, "lr": 0.1},
             {},
-            r"each token of a BertLMHeadModel sees those behind it",
+            r"each token of a BertLMHeadModel sees later ones",
         ),
         ({"model": "other_tokenizer", "lr": 0.1}, {}, r"tokens up to 259.*258 rows"),
     ],
