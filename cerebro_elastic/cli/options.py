@@ -5,25 +5,21 @@ For completion only folders and the recorded history are read: importing other m
 
 from __future__ import annotations
 
-import inspect
-import json
-import math
 import os
 import re
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
 import typer
+from pydantic_core import to_json
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.errors import RunError
 from cerebro_elastic.system.departure import leave_within, stay
 from cerebro_elastic.system.process import stop_printing, watch_parent
 from cerebro_elastic.system.words import visible
@@ -63,7 +59,7 @@ def _home(ctx: typer.Context) -> Path:
 
 RunName = Annotated[str, typer.Argument(help="Run id, or the run's folder.", autocompletion=run_ids)]
 LastRunName = Annotated[
-    str | None,
+    str,
     typer.Argument(
         help="Run id, or the run's folder.", show_default="the run that changed last", autocompletion=run_ids
     ),
@@ -84,7 +80,7 @@ Verbose = Annotated[
     bool,
     typer.Option("--verbose", "-v", help="Also show every epoch of every config, and the optimality gap."),
 ]
-Etcd = Annotated[
+EtcdAddress = Annotated[
     str | None, typer.Option(help="HOST:PORT of an etcd; the variables CEREBRO_ETCD_* hold login and TLS.")
 ]
 Yes = Annotated[
@@ -107,28 +103,6 @@ SubmittedBy = Annotated[
 ]
 
 
-def on_run(command: Callable[..., None], name: Any = RunName) -> Callable[..., None]:
-    """The command as typer calls it: its ``run`` is a name there, and is opened with --home and --etcd."""
-    own = inspect.signature(command, eval_str=True, locals={"Run": name})
-    if name is not RunName:
-        first, *others = own.parameters.values()
-        own = own.replace(parameters=[first.replace(default=None), *others])
-    places = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for name, kind in (("home", Home), ("etcd", Etcd))
-    ]
-
-    def with_place(run: str | None, home: str | None, etcd: str | None, **given: Any) -> None:
-        from cerebro_elastic.runs.run import Run
-
-        run = _last(home, etcd) if run is None else run
-        command(Run.open(run, home=home, store=store_of(etcd)), **given)
-
-    with_place.__doc__ = command.__doc__
-    with_place.__signature__ = own.replace(parameters=[*own.parameters.values(), *places])  # type: ignore[attr-defined]
-    return with_place
-
-
 def agreement(yes: bool) -> Callable[[str], bool]:
     """Who agrees that configs continue with changed code: --yes does, else the person at the terminal. Where
     nobody can be asked it is refused."""
@@ -146,22 +120,6 @@ def agreement(yes: bool) -> Callable[[str], bool]:
             raise KeyboardInterrupt from None
 
     return agrees
-
-
-def on_last_run(command: Callable[..., None]) -> Callable[..., None]:
-    """``on_run`` for a command that changes nothing: without a name it takes the run that changed last."""
-    return on_run(command, LastRunName)
-
-
-def _last(home: str | None, etcd: str | None) -> str:
-    """The run that is meant without a name. It is named to the person."""
-    from cerebro_elastic.runs.catalog import last_run
-
-    if etcd is not None:
-        raise RunError("name the run: without a name only the last one of a folder of runs is found")
-    folder = last_run(home)
-    echo(f"run {folder.run}, the one of {folder.path.parent} that changed last", err=True)
-    return str(folder.path)
 
 
 def overrides(**given: Any) -> dict[str, Any]:
@@ -185,17 +143,7 @@ def echo(text: str, *, err: bool = False) -> None:
 def echo_json(value: Any) -> None:
     """Print a value as one JSON object that every program reads: JSON has no NaN and no infinity, they become
     ``null``."""
-    echo(json.dumps(_finite(value), allow_nan=False))
-
-
-def _finite(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    echo(to_json(value, inf_nan_mode="null", fallback=dict).decode())
 
 
 @contextmanager

@@ -1,0 +1,121 @@
+"""A command as a class: its fields are its arguments and options, its docstring is its help."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, get_origin
+
+import typer
+from pydantic import BaseModel
+from typer.models import ArgumentInfo, ParameterInfo
+
+from cerebro_elastic.cli.options import EtcdAddress, Home, LastRunName, RunName, config_ids, echo, store_of
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.runs.verbs import OPTIONS, Verb, checked
+
+if TYPE_CHECKING:
+    from cerebro_elastic.runs.run import Run
+
+_OF_CONFIGS = ("config", "configs", "like")
+_SHOWN = {"hparams": "KEY=VALUE", "budget": "KEY=VALUE", "configs": "CONFIG"}
+"""How the values of a field are shown, if not by their type."""
+
+
+class Command(BaseModel):
+    """What a command takes."""
+
+    def __call__(self) -> None:
+        """Do it."""
+        raise NotImplementedError
+
+
+class OnRun(Command):
+    """A command about a run."""
+
+    run: RunName
+    home: Home = None
+    etcd: EtcdAddress = None
+
+    def opened(self) -> Run:
+        """The run."""
+        from cerebro_elastic.runs.run import Run
+
+        return Run.open(self.run, home=self.home, store=store_of(self.etcd))
+
+
+class OnLastRun(OnRun):
+    """One that changes nothing: without a name it is about the run that changed last."""
+
+    run: LastRunName = ""
+
+    def opened(self) -> Run:
+        """The run. One that was not named is named to the person."""
+        from cerebro_elastic.runs.catalog import last_run
+        from cerebro_elastic.runs.run import Run
+
+        if self.run:
+            return super().opened()
+        if self.etcd is not None:
+            raise RunError("name the run: without a name only the last one of a folder of runs is found")
+        folder = last_run(self.home)
+        echo(f"run {folder.run}, the one of {folder.path.parent} that changed last", err=True)
+        return Run.open(folder.path)
+
+
+def as_typer(kind: type[Command]) -> Callable[..., None]:
+    """The command as a function, from whose signature typer makes it."""
+    fields = kind.model_fields
+
+    def command(**given: Any) -> None:
+        values = {name: value for name, value in given.items() if value is not None}
+        pairs = {
+            name: dict(map(_pair, values[name])) for name in values if _takes_pairs(fields[name].annotation)
+        }
+        checked(kind, values | pairs)()
+
+    described = {name: _described(kind, name) for name in fields}
+    # The arguments in their order, then the command's own options, then those of its bases.
+    names = [name for name in fields if isinstance(described[name], ArgumentInfo)]
+    names += [name for base in kind.__mro__ for name in inspect.get_annotations(base) if name in fields]
+    parameters = [_parameter(kind, name, described[name]) for name in dict.fromkeys(names)]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return command
+
+
+def _described(kind: type[Command], name: str) -> ParameterInfo:
+    """How typer shows a field: as it is annotated, or, of a verb, by its description."""
+    field = kind.model_fields[name]
+    for known in field.metadata:
+        if isinstance(known, ParameterInfo):
+            return known
+    settings: dict[str, Any] = {"help": field.description, "metavar": _SHOWN.get(name)}
+    if name in _OF_CONFIGS:
+        settings["autocompletion"] = config_ids
+    if issubclass(kind, Verb) and name in kind.words:
+        return typer.Argument(**settings)
+    return typer.Option(OPTIONS.get(name, f"--{name}"), **settings)
+
+
+def _parameter(kind: type[Command], name: str, described: ParameterInfo) -> inspect.Parameter:
+    """A field as typer takes it. An empty list or mapping is one that was not given."""
+    field = kind.model_fields[name]
+    default, annotation = field.get_default(call_default_factory=True), field.annotation
+    if field.is_required():
+        default = inspect.Parameter.empty
+    elif default in ([], {}):
+        default, annotation = None, (list[str] if _takes_pairs(annotation) else annotation) | None
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, described]
+    )
+
+
+def _takes_pairs(annotation: Any) -> bool:
+    return get_origin(annotation) is dict
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"{text!r} is not KEY=VALUE, such as lr=0.01")
+    return name, value
