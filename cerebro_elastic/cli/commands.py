@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 import typer
 from pydantic import BaseModel
 from typer.models import ArgumentInfo, ParameterInfo
 
-from cerebro_elastic.cli.options import EtcdAddress, Home, LastRunName, RunName, config_ids, echo, store_of
+from cerebro_elastic.cli.options import EtcdAddress, Home, argument, config_ids, echo, run_ids, store_of
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.runs.verbs import OPTIONS, Verb, checked
+from cerebro_elastic.runs.verbs import Verb, checked, option_of
 
 if TYPE_CHECKING:
     from cerebro_elastic.runs.run import Run
 
-_OF_CONFIGS = ("config", "configs", "like")
-_SHOWN = {"hparams": "KEY=VALUE", "budget": "KEY=VALUE", "configs": "CONFIG"}
-"""How the values of a field are shown, if not by their type."""
+_OF_CONFIGS = {"autocompletion": config_ids}
+_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "config": _OF_CONFIGS,
+    "configs": {**_OF_CONFIGS, "metavar": "CONFIG"},
+    "like": _OF_CONFIGS,
+    "hparams": {"metavar": "KEY=VALUE"},
+    "budget": {"metavar": "KEY=VALUE"},
+}
+"""What typer is to know of the fields of verbs; those of commands know it themselves."""
 
 
 class Command(BaseModel):
@@ -33,9 +39,9 @@ class Command(BaseModel):
 class OnRun(Command):
     """A command about a run."""
 
-    run: RunName
-    home: Home = None
-    etcd: EtcdAddress = None
+    run: str = argument(..., "Run id, or the run's folder.", autocompletion=run_ids)
+    home: Home
+    etcd: EtcdAddress
 
     def opened(self) -> Run:
         """The run."""
@@ -47,7 +53,9 @@ class OnRun(Command):
 class OnLastRun(OnRun):
     """One that changes nothing: without a name it is about the run that changed last."""
 
-    run: LastRunName = ""
+    run: str = argument(
+        "", "Run id, or the run's folder.", show_default="the run that changed last", autocompletion=run_ids
+    )
 
     def opened(self) -> Run:
         """The run. One that was not named is named to the person."""
@@ -84,17 +92,17 @@ def as_typer(kind: type[Command]) -> Callable[..., None]:
 
 
 def _described(kind: type[Command], name: str) -> ParameterInfo:
-    """How typer shows a field: as it is annotated, or, of a verb, by its description."""
+    """How typer shows a field."""
     field = kind.model_fields[name]
-    for known in field.metadata:
-        if isinstance(known, ParameterInfo):
-            return known
-    settings: dict[str, Any] = {"help": field.description, "metavar": _SHOWN.get(name)}
-    if name in _OF_CONFIGS:
-        settings["autocompletion"] = config_ids
-    if issubclass(kind, Verb) and name in kind.words:
+    settings: dict[str, Any] = {"help": field.description}
+    if isinstance(field.json_schema_extra, dict):  # of a command
+        settings |= field.json_schema_extra
+    elif issubclass(kind, Verb):
+        settings |= {"argument": name in kind.words, "names": [option_of(name)], **_SETTINGS.get(name, {})}
+    is_argument, names = settings.pop("argument", False), settings.pop("names", ())
+    if is_argument:
         return typer.Argument(**settings)
-    return typer.Option(OPTIONS.get(name, f"--{name}"), **settings)
+    return typer.Option(*(names or [f"--{name.replace('_', '-')}"]), **settings)
 
 
 def _parameter(kind: type[Command], name: str, described: ParameterInfo) -> inspect.Parameter:

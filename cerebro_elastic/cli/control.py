@@ -12,7 +12,7 @@ from cerebro_elastic.runs.verbs import Verb
 
 
 class _Change(OnRun, Verb):
-    as_json: Json = False
+    as_json: Json
 
     def __call__(self) -> None:
         done = self.perform(self.opened())

@@ -5,6 +5,7 @@ For completion only folders and the recorded history are read: importing other m
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -17,9 +18,10 @@ from types import FrameType
 from typing import Annotated, Any
 
 import typer
-from pydantic_core import to_json
+from pydantic import Field
+from pydantic_core import to_jsonable_python
 
-from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.system.departure import leave_within, stay
 from cerebro_elastic.system.process import stop_printing, watch_parent
 from cerebro_elastic.system.words import visible
@@ -57,48 +59,35 @@ def _home(ctx: typer.Context) -> Path:
     return home_of(ctx.params.get("home"))
 
 
-RunName = Annotated[str, typer.Argument(help="Run id, or the run's folder.", autocompletion=run_ids)]
-LastRunName = Annotated[
-    str,
-    typer.Argument(
-        help="Run id, or the run's folder.", show_default="the run that changed last", autocompletion=run_ids
-    ),
-]
-Config = Annotated[
-    str, typer.Argument(help="The config, as `cerebro status` names it.", autocompletion=config_ids)
-]
-RecipeFile = Annotated[Path, typer.Argument(help="The recipe, a YAML file.")]
-RunId = Annotated[str | None, typer.Option(help="The run's id.", show_default="the recipe's name")]
-Home = Annotated[str | None, typer.Option(help="Folder of runs.", show_default="$CEREBRO_HOME, else ./runs")]
-Epochs = Annotated[int | None, typer.Option(help="Epochs of each config, instead of the recipe's.")]
-Checkpoints = Annotated[
-    str | None, typer.Option(help="URL of the checkpoints and logs, instead of the recipe's, e.g. s3://...")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-By = Annotated[str, typer.Option(help="The name of the person who does this, for the record.")]
+def option(default: Any, text: str, *names: str, **settings: Any) -> Any:
+    """The field of a command that is an option, with its help; ``settings`` are typer's."""
+    return Field(default, description=text, json_schema_extra={"names": list(names), **settings})
+
+
+def argument(default: Any, text: str, **settings: Any) -> Any:
+    """The field of a command that is an argument."""
+    return Field(default, description=text, json_schema_extra={"argument": True, **settings})
+
+
+RecipeFile = Annotated[Path, argument(..., "The recipe, a YAML file.")]
+RunId = Annotated[str | None, option(None, "The run's id.", show_default="the recipe's name")]
+Home = Annotated[str | None, option(None, "Folder of runs.", show_default="$CEREBRO_HOME, else ./runs")]
+Epochs = Annotated[int | None, option(None, "Epochs of each config, instead of the recipe's.")]
+Json = Annotated[bool, option(False, "Print one JSON object.", "--json")]
 Verbose = Annotated[
-    bool,
-    typer.Option("--verbose", "-v", help="Also show every epoch of every config, and the optimality gap."),
+    bool, option(False, "Also show every epoch of every config, and the optimality gap.", "--verbose", "-v")
 ]
 EtcdAddress = Annotated[
-    str | None, typer.Option(help="HOST:PORT of an etcd; the variables CEREBRO_ETCD_* hold login and TLS.")
+    str | None, option(None, "HOST:PORT of an etcd; the variables CEREBRO_ETCD_* hold login and TLS.")
 ]
-Yes = Annotated[
-    bool, typer.Option("--yes", help="Go on though the code has changed since the configs were trained.")
-]
-Reuse = Annotated[
-    bool,
-    typer.Option(
-        "--reuse",
-        help="Take over what earlier runs of the home have trained, if code and data are the same.",
-    ),
-]
-Grace = Annotated[float, typer.Option(min=0, help="Seconds that nodes have to leave when they are stopped.")]
+Yes = Annotated[bool, option(False, "Go on though the code has changed since the configs were trained.")]
+Grace = Annotated[float, option(GRACE, "Seconds that nodes have to leave when they are stopped.", min=0)]
 SubmittedBy = Annotated[
     str | None,
-    typer.Option(
+    option(
+        None,
+        "PID@HOST that submitted this job: the command ends with the process that started it.",
         hidden=True,
-        help="PID@HOST that submitted this job: the command ends with the process that started it.",
     ),
 ]
 
@@ -143,7 +132,7 @@ def echo(text: str, *, err: bool = False) -> None:
 def echo_json(value: Any) -> None:
     """Print a value as one JSON object that every program reads: JSON has no NaN and no infinity, they become
     ``null``."""
-    echo(to_json(value, inf_nan_mode="null", fallback=dict).decode())
+    echo(json.dumps(to_jsonable_python(value, inf_nan_mode="null", fallback=dict), allow_nan=False))
 
 
 @contextmanager

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
-from pydantic import Field
 
 from cerebro_elastic.cli.commands import Command
 from cerebro_elastic.cli.options import (
@@ -14,8 +10,10 @@ from cerebro_elastic.cli.options import (
     EtcdAddress,
     Home,
     Json,
+    argument,
     config_ids,
     echo_json,
+    option,
     overrides,
     run_ids,
     store_of,
@@ -42,52 +40,36 @@ class Plan(Command):
     Example: cerebro plan digits --lose digits-node-1 --nodes +2 --deadline 2h
     """
 
-    what: Annotated[
-        str, typer.Argument(metavar="RECIPE|RUN", help="A recipe, or a live run.", autocompletion=run_ids)
-    ]
-    nodes: Annotated[
-        str | None,
-        typer.Option(
-            help="Numbers of nodes to compare; of a live run `+2`: how many join.",
-            show_default="1,2,4,8 and the recipe's",
-        ),
-    ] = None
-    partitions: Annotated[
-        str | None,
-        typer.Option(
-            help="Numbers of partitions to compare.", show_default="the recipe's, and the numbers of nodes"
-        ),
-    ] = None
-    epochs: Epochs = None
-    price: Annotated[
-        float | None, typer.Option(min=0, help="The price of a node for an hour, in any currency.")
-    ] = None
-    like: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="RUN",
-            help="Train nothing: units take what they took in this run, and log the same.",
-        ),
-    ] = None
-    lose: Annotated[
-        list[str], typer.Option(metavar="NODE", help="A node that the live run loses; also several.")
-    ] = Field([])
-    stop: Annotated[
-        list[str],
-        typer.Option(
-            metavar="CONFIG",
-            help="A config of the live run that is stopped; also several.",
-            autocompletion=config_ids,
-        ),
-    ] = Field([])
-    deadline: Annotated[
-        str | None,
-        typer.Option(metavar="WHEN", help="Does the live run meet it? 2h30m, or a date, T, and a time."),
-    ] = None
-    home: Home = None
-    etcd: EtcdAddress = None
-    as_json: Json = False
+    what: str = argument(..., "A recipe, or a live run.", metavar="RECIPE|RUN", autocompletion=run_ids)
+    nodes: str | None = option(
+        None,
+        "Numbers of nodes to compare; of a live run `+2`: how many join.",
+        show_default="1,2,4,8 and the recipe's",
+    )
+    partitions: str | None = option(
+        None, "Numbers of partitions to compare.", show_default="the recipe's, and the numbers of nodes"
+    )
+    epochs: Epochs
+    price: float | None = option(None, "The price of a node for an hour, in any currency.", min=0)
+    like: str | None = option(
+        None,
+        "Train nothing: units take what they took in this run, and log the same.",
+        "--from",
+        metavar="RUN",
+    )
+    lose: list[str] = option([], "A node that the live run loses; also several.", metavar="NODE")
+    stop: list[str] = option(
+        [],
+        "A config of the live run that is stopped; also several.",
+        metavar="CONFIG",
+        autocompletion=config_ids,
+    )
+    deadline: str | None = option(
+        None, "Does the live run meet it? 2h30m, or a date, T, and a time.", metavar="WHEN"
+    )
+    home: Home
+    etcd: EtcdAddress
+    as_json: Json
 
     def __call__(self) -> None:
         if not (Path(self.what).is_file() or self.what.endswith((".yaml", ".yml"))):

@@ -7,13 +7,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from pydantic import create_model
 
 from cerebro_elastic.cli.commands import Command
-from cerebro_elastic.cli.options import SubmittedBy, echo, overrides, watch
+from cerebro_elastic.cli.options import SubmittedBy, argument, echo, option, overrides, watch
 from cerebro_elastic.data.manifest import NAME, SPLITS, Manifest
 from cerebro_elastic.data.preparing.defects import REPORT
 from cerebro_elastic.data.preparing.from_rows import RowProgress
@@ -47,16 +46,10 @@ class _Prepare(Command):
     Example: cerebro prepare data.npz s3://bucket/data --partitions 8
     """
 
-    source: Annotated[
-        str, typer.Argument(help="The data: arrays, tables, pictures, tar archives, or module:function.")
-    ]
-    destination: Annotated[
-        str | None, typer.Argument(help="Where the dataset goes: a folder or any fsspec URL.")
-    ] = None
-    describe: Annotated[
-        bool, typer.Option("--describe", help="Show rows, columns, classes, sizes and samples, too.")
-    ] = False
-    submitted_by: SubmittedBy = None
+    source: str = argument(..., "The data: arrays, tables, pictures, tar archives, or module:function.")
+    destination: str | None = argument(None, "Where the dataset goes: a folder or any fsspec URL.")
+    describe: bool = option(False, "Show rows, columns, classes, sizes and samples, too.")
+    submitted_by: SubmittedBy
 
     def __call__(self) -> None:
         begin_as_training()
@@ -85,18 +78,18 @@ class _Prepare(Command):
                 echo(f"{counted(left_out, 'bad row')} left out; {REPORT} there shows some of them")
 
 
-def _field(option: PrepareOption) -> tuple[Any, Any]:
+def _field(known: PrepareOption) -> tuple[Any, Any]:
     """A key of the settings as a field of the command."""
-    kind = list[str] if option.kind == dict[str, str] else option.kind
+    kind = list[str] if known.kind == dict[str, str] else known.kind
     # A command says itself how many partitions a dataset gets.
-    default, shown = (None, False) if option.key == "partitions" else (option.default, option.shown or True)
-    described = typer.Option(f"--{option.name}", min=option.least, help=option.help, show_default=shown)
-    return Annotated[kind if default is not None else kind | None, described], default
+    default, shown = (None, False) if known.key == "partitions" else (known.default, known.shown or True)
+    field = option(default, known.help, f"--{known.name}", min=known.least, show_default=shown)
+    return kind if default is not None else kind | None, field
 
 
-_OPTIONS = {option.key: option for option in prepare_options()}
+_OPTIONS = {known.key: known for known in prepare_options()}
 Prepare: type[Command] = create_model(  # type: ignore[call-overload]
-    "Prepare", __base__=_Prepare, **{key: _field(option) for key, option in _OPTIONS.items()}
+    "Prepare", __base__=_Prepare, **{key: _field(known) for key, known in _OPTIONS.items()}
 )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Column
 
 from cerebro_elastic.cli.commands import Command
-from cerebro_elastic.cli.options import Home, Json, RecipeFile, echo, echo_json
+from cerebro_elastic.cli.options import Home, Json, RecipeFile, argument, echo, echo_json
 from cerebro_elastic.recipes.shipped import shipped, write_shipped
 from cerebro_elastic.reporting.terminal import plain_table, terminal
 
@@ -30,13 +30,10 @@ class Init(Command):
     Example: cerebro init digits my_project
     """
 
-    recipe: Annotated[
-        str | None,
-        typer.Argument(
-            help="digits, lightning, torch, ...; without a name all are listed.", autocompletion=_names
-        ),
-    ] = None
-    folder: Annotated[Path, typer.Argument(help="The folder for the files.")] = Path()
+    recipe: str | None = argument(
+        None, "digits, lightning, torch, ...; without a name all are listed.", autocompletion=_names
+    )
+    folder: Path = argument(Path(), "The folder for the files.")
 
     def __call__(self) -> None:
         if self.recipe is None:
@@ -62,8 +59,8 @@ class Check(Command):
     """
 
     recipe: RecipeFile
-    home: Home = None
-    as_json: Json = False
+    home: Home
+    as_json: Json
 
     def __call__(self) -> None:
         from cerebro_elastic.cli.shapes import CheckJson

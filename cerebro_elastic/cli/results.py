@@ -7,20 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import Field
 
 from cerebro_elastic.cli.commands import OnLastRun, OnRun
-from cerebro_elastic.cli.options import By, Json, config_ids, echo, echo_json
+from cerebro_elastic.cli.options import Json, argument, config_ids, echo, echo_json, option
 from cerebro_elastic.config import DECIDING_SECONDS
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.runs.verbs import By
 
 if TYPE_CHECKING:
-    from cerebro_elastic.cli.shapes import VisitJson
     from cerebro_elastic.runs.results.replay import ReplayedVisit
 
-OneConfig = Annotated[
-    str, typer.Option(help="The config; `best` is the best one.", autocompletion=config_ids)
-]
+OneConfig = Annotated[str, option("best", "The config; `best` is the best one.", autocompletion=config_ids)]
 _MOST_DIFFERENCES = 20
 
 
@@ -34,21 +31,17 @@ class Verify(OnLastRun):
     Example: cerebro verify digits
     """
 
-    head: Annotated[
-        str | None,
-        typer.Option(help="A head of the record that you noted earlier: the record must still contain it."),
-    ] = None
-    export: Annotated[
-        Path | None,
-        typer.Option(help="The folder of a model that was exported from the run: compare it, too."),
-    ] = None
-    time_limit: Annotated[
-        float, typer.Option(min=0, help="The most seconds to spend on making the run's decisions again.")
-    ] = DECIDING_SECONDS
-    everything: Annotated[
-        bool, typer.Option("--all", help="Make all decisions again, however long that takes.")
-    ] = False
-    as_json: Json = False
+    head: str | None = option(
+        None, "A head of the record that you noted earlier: the record must still contain it."
+    )
+    export: Path | None = option(
+        None, "The folder of a model that was exported from the run: compare it, too."
+    )
+    time_limit: float = option(
+        DECIDING_SECONDS, "The most seconds to spend on making the run's decisions again.", min=0
+    )
+    everything: bool = option(False, "Make all decisions again, however long that takes.", "--all")
+    as_json: Json
 
     def __call__(self) -> None:
         from cerebro_elastic.cli.output import head_text
@@ -89,14 +82,14 @@ class Replay(OnLastRun):
     Example: cerebro replay digits --config c0003
     """
 
-    config: OneConfig = "best"
-    as_json: Json = False
+    config: OneConfig
+    as_json: Json
 
     def __call__(self) -> None:
         from cerebro_elastic.system.process import begin_as_training
 
         begin_as_training()
-        from cerebro_elastic.cli.shapes import ReplayJson
+        from cerebro_elastic.cli.shapes import ReplayJson, VisitJson, filled
         from cerebro_elastic.runs.results.replay import compare_results, replay, what_differs
         from cerebro_elastic.system.words import counted
 
@@ -114,10 +107,19 @@ class Replay(OnLastRun):
         total, differ = counted(len(replays), "visit"), sum(not replayed.same for replayed in replays)
         same = not (differ or derived)
         if self.as_json:
-            visits = list(map(_visit_json, replays))
+            visits = [
+                filled(
+                    VisitJson,
+                    replayed,
+                    unit=str(replayed.visit.unit),
+                    node=replayed.visit.node,
+                    differences=list(map(str, replayed.differences)),
+                )
+                for replayed in replays
+            ]
             echo_json(
-                ReplayJson(
-                    run=result.run, config=name, same=same, visits=visits, derived=derived, notes=notes
+                filled(
+                    ReplayJson, result, config=name, same=same, visits=visits, derived=derived, notes=notes
                 )
             )
         elif same:
@@ -140,16 +142,6 @@ def _show(replayed: ReplayedVisit) -> None:
         echo(f"  and {more} more")
 
 
-def _visit_json(replayed: ReplayedVisit) -> VisitJson:
-    return {
-        "unit": str(replayed.visit.unit),
-        "node": replayed.visit.node,
-        "digest": replayed.digest,
-        "same": replayed.same,
-        "differences": list(map(str, replayed.differences)),
-    }
-
-
 class Test(OnRun):
     """Measure the best configs of an ended run on its test set.
 
@@ -161,9 +153,9 @@ class Test(OnRun):
     Example: cerebro test digits --top 3
     """
 
-    top: Annotated[int, typer.Option(help="How many of the best configs to measure.")] = 1
+    top: int = option(1, "How many of the best configs to measure.")
     by: By = ""
-    as_json: Json = False
+    as_json: Json
 
     def __call__(self) -> None:
         from cerebro_elastic.cli.shapes import TestJson
@@ -198,17 +190,13 @@ class Report(OnLastRun):
     Example: cerebro report digits --output digits.html
     """
 
-    output: Annotated[
-        str | None,
-        typer.Option(help="A file or URL.", show_default="report.html in the run's folder, else RUN.html"),
-    ] = None
-    to: Annotated[
-        str | None, typer.Option(metavar="TRACKER", help="Send the record to it: mlflow or wandb.")
-    ] = None
-    model: Annotated[
-        list[Path],
-        typer.Option(help="With --to mlflow: a folder that `cerebro export` wrote; may be given again."),
-    ] = Field([])
+    output: str | None = option(
+        None, "A file or URL.", show_default="report.html in the run's folder, else RUN.html"
+    )
+    to: str | None = option(None, "Send the record to it: mlflow or wandb.", metavar="TRACKER")
+    model: list[Path] = option(
+        [], "With --to mlflow: a folder that `cerebro export` wrote; may be given again."
+    )
 
     def __call__(self) -> None:
         run = self.opened()
@@ -238,12 +226,10 @@ class Export(OnRun):
     Example: cerebro export digits model --config c0003
     """
 
-    folder: Annotated[str, typer.Argument(help="Where the model goes: a new or empty folder, or its URL.")]
-    config: OneConfig = "best"
-    merged: Annotated[
-        bool, typer.Option("--merged", help="Of an adapter of PEFT: the base with the adapter in it.")
-    ] = False
-    as_json: Json = False
+    folder: str = argument(..., "Where the model goes: a new or empty folder, or its URL.")
+    config: OneConfig
+    merged: bool = option(False, "Of an adapter of PEFT: the base with the adapter in it.")
+    as_json: Json
 
     def __call__(self) -> None:
         from cerebro_elastic.cli.shapes import ExportJson

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import Field
 
 from cerebro_elastic.cli.commands import Command
-from cerebro_elastic.cli.options import Home, Json, echo, echo_json, run_ids
+from cerebro_elastic.cli.options import Home, Json, argument, echo, echo_json, option, run_ids
 from cerebro_elastic.errors import RunError
 
 if TYPE_CHECKING:
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from cerebro_elastic.runs.run import Run
 
 Names = Annotated[
-    list[str],
-    typer.Argument(metavar="RUN", help="Run ids, or folders of runs.", autocompletion=run_ids),
+    list[str], argument([], "Run ids, or folders of runs.", metavar="RUN", autocompletion=run_ids)
 ]
 _SHOWN_EPOCHS = 60
 """Longer curves are shown by their end."""
@@ -44,9 +42,9 @@ class Runs(Command):
     Example: cerebro runs digits digits-2
     """
 
-    names: Names = Field([])
-    home: Home = None
-    as_json: Json = False
+    names: Names
+    home: Home
+    as_json: Json
 
     def __call__(self) -> None:
         from cerebro_elastic.runs.run import Run
@@ -98,21 +96,17 @@ class Rm(Command):
     Example: cerebro rm digits --checkpoints --keep best
     """
 
-    names: Names = Field([])
-    checkpoints: Annotated[
-        bool, typer.Option("--checkpoints", help="Remove only checkpoints, of runs that have ended.")
-    ] = False
-    keep: Annotated[
-        list[str],
-        typer.Option(
-            help="With --checkpoints, what stays: `best`, the checkpoint of each config's best epoch; "
-            "`last`, each config's last one; `winner`, only the best config's best. May be given again.",
-            show_default="best",
-        ),
-    ] = Field([])
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
-    home: Home = None
-    as_json: Json = False
+    names: Names
+    checkpoints: bool = option(False, "Remove only checkpoints, of runs that have ended.")
+    keep: list[str] = option(
+        [],
+        "With --checkpoints, what stays: `best`, the checkpoint of each config's best epoch; "
+        "`last`, each config's last one; `winner`, only the best config's best. May be given again.",
+        show_default="best",
+    )
+    yes: bool = option(False, "Do not ask.", "--yes", "-y")
+    home: Home
+    as_json: Json
 
     def __call__(self) -> None:
         if not self.names:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from cerebro_elastic.cli.commands import Command, OnRun
 from cerebro_elastic.cli.options import (
     EtcdAddress,
     Home,
     SubmittedBy,
+    argument,
     echo,
     ended_by_ctrl_c,
+    option,
     parent,
     run_ids,
     store_of,
@@ -43,30 +43,22 @@ class Ui(Command):
     Example: cerebro ui digits
     """
 
-    run: Annotated[
-        str | None,
-        typer.Argument(help="Run id, or the run's folder.", show_default="all runs", autocompletion=run_ids),
-    ] = None
-    home: Home = None
-    etcd: EtcdAddress = None
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1"
-    port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="The port; 0: any.", show_default="the first free one from 8470"),
-    ] = None
-    token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="CEREBRO_UI_TOKEN", help="The secret in the address.", show_default="one that is made up"
-        ),
-    ] = None
-    trust_header: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Let in whoever a reverse proxy names in this header, without a token."
-        ),
-    ] = None
-    read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, change nothing.")] = False
+    run: str | None = argument(
+        None, "Run id, or the run's folder.", show_default="all runs", autocompletion=run_ids
+    )
+    home: Home
+    etcd: EtcdAddress
+    host: str = option("127.0.0.1", "The address to listen on.")
+    port: int | None = option(
+        None, "The port; 0: any.", min=0, max=65535, show_default="the first free one from 8470"
+    )
+    token: str | None = option(
+        None, "The secret in the address.", envvar="CEREBRO_UI_TOKEN", show_default="one that is made up"
+    )
+    trust_header: str | None = option(
+        None, "Let in whoever a reverse proxy names in this header, without a token.", metavar="NAME"
+    )
+    read_only: bool = option(False, "Show everything, change nothing.")
 
     def __call__(self) -> None:
         from cerebro_elastic.front_end.live_page.serve import (
@@ -123,13 +115,12 @@ class Mcp(OnRun):
     Example: cerebro mcp digits --configs 5
     """
 
-    configs: Annotated[int, typer.Option(min=0, help="How many configs the agent may add.")] = 0
-    units: Annotated[
-        int | None,
-        typer.Option(min=1, help="How many units these may train in all.", show_default="any number"),
-    ] = None
-    stop: Annotated[bool, typer.Option("--stop", help="The agent may stop configs.")] = False
-    by: Annotated[str, typer.Option(help="The agent's name, for the record.")] = "agent"
+    configs: int = option(0, "How many configs the agent may add.", min=0)
+    units: int | None = option(
+        None, "How many units these may train in all.", min=1, show_default="any number"
+    )
+    stop: bool = option(False, "The agent may stop configs.")
+    by: str = option("agent", "The agent's name, for the record.")
 
     def __call__(self) -> None:
         from cerebro_elastic.registry import load
@@ -155,23 +146,19 @@ class Etcd(Command):
     Example: cerebro etcd digits --listen 0.0.0.0
     """
 
-    run: Annotated[str, typer.Argument(help="The id of the run that the etcd serves.")]
-    port: Annotated[int, typer.Option(min=1, max=65535, help="The port for clients.")] = 2379
-    listen: Annotated[
-        str, typer.Option(help="This machine's address or name for clients; 0.0.0.0 for all its addresses.")
-    ] = "127.0.0.1"
-    restore: Annotated[
-        bool, typer.Option("--restore", help="Begin with the record of the run, whose etcd is lost.")
-    ] = False
-    storage: Annotated[
-        str | None,
-        typer.Option(
-            help="The run's checkpoints, with a copy of its record: an etcd without data begins with that.",
-            show_default=False,
-        ),
-    ] = None
-    home: Home = None
-    submitted_by: SubmittedBy = None
+    run: str = argument(..., "The id of the run that the etcd serves.")
+    port: int = option(2379, "The port for clients.", min=1, max=65535)
+    listen: str = option(
+        "127.0.0.1", "This machine's address or name for clients; 0.0.0.0 for all its addresses."
+    )
+    restore: bool = option(False, "Begin with the record of the run, whose etcd is lost.")
+    storage: str | None = option(
+        None,
+        "The run's checkpoints, with a copy of its record: an etcd without data begins with that.",
+        show_default=False,
+    )
+    home: Home
+    submitted_by: SubmittedBy
 
     def __call__(self) -> None:
         from cerebro_elastic.runs.start.etcd_server import FAREWELL, serve

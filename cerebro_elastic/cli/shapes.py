@@ -1,13 +1,12 @@
 """What each command prints with ``--json``: one object, of the shape that its row in ``SHAPES`` names.
 
-The commands build these types, so that mypy holds them to it; the reference lists their keys
-(``docs/generated.py``), and a test compares what commands print with them.
+The reference lists their keys (``docs/generated.py``), and a test compares what commands print with them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from typing_extensions import TypedDict  # pydantic needs this one up to Python 3.11
 
@@ -25,6 +24,8 @@ from cerebro_elastic.runs.exactness.outcome import CheckedConfig
 from cerebro_elastic.runs.forecast.live import LiveForecast
 from cerebro_elastic.runs.removal import Pruning
 from cerebro_elastic.runs.start.doctor import Finding
+
+Shape = TypeVar("Shape")
 
 
 class RunsJson(TypedDict):
@@ -335,6 +336,12 @@ class PlanJson(TypedDict):
     """With `--from`."""
     live: LiveForecast | None
     """Of a live run."""
+
+
+def filled(shape: type[Shape], source: object, **others: Any) -> Shape:
+    """An object of this shape: what ``source`` has by the names of its keys, and the ``others``."""
+    own = {key: getattr(source, key) for key in shape.__annotations__ if key not in others}
+    return shape(**own, **others)
 
 
 SHAPES: Mapping[str, Any] = {

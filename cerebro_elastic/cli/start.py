@@ -9,30 +9,27 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from cerebro_elastic.cli.commands import Command, OnRun
 from cerebro_elastic.cli.options import (
-    Checkpoints,
     Epochs,
     EtcdAddress,
     Grace,
     Home,
     Json,
     RecipeFile,
-    Reuse,
     RunId,
     SubmittedBy,
     Verbose,
     Yes,
     agreement,
+    argument,
     echo,
     ended_by_ctrl_c,
+    option,
     overrides,
     store_of,
     watch,
 )
-from cerebro_elastic.config import GRACE
 from cerebro_elastic.errors import RecipeError, RunError
 from cerebro_elastic.runs import verbs
 from cerebro_elastic.runs.start.imports import SharedImports
@@ -52,9 +49,10 @@ _STOPPED = "stopped; what was committed is safe. The same command continues from
 
 NodesHere = Annotated[
     int | None,
-    typer.Option(
+    option(
+        None,
+        "Nodes on this machine; they share its GPUs.",
         min=1,
-        help="Nodes on this machine; they share its GPUs.",
         show_default="one for each of its GPUs, else 1",
     ),
 ]
@@ -63,14 +61,18 @@ NodesHere = Annotated[
 class _OfRecipe(Command):
     """A command that runs a recipe."""
 
-    run_id: RunId = None
-    epochs: Epochs = None
-    checkpoints: Checkpoints = None
-    reuse: Reuse = False
-    home: Home = None
-    etcd: EtcdAddress = None
-    grace: Grace = GRACE
-    verbose: Verbose = False
+    run_id: RunId
+    epochs: Epochs
+    checkpoints: str | None = option(
+        None, "URL of the checkpoints and logs, instead of the recipe's, e.g. s3://..."
+    )
+    reuse: bool = option(
+        False, "Take over what earlier runs of the home have trained, if code and data are the same."
+    )
+    home: Home
+    etcd: EtcdAddress
+    grace: Grace
+    verbose: Verbose
 
     def changed(self, recipe: Path, nodes: object) -> Recipe:
         """The recipe with what the options replace."""
@@ -97,18 +99,12 @@ class Run(_OfRecipe):
     Example: cerebro run recipes/digits.yaml --nodes 2
     """
 
-    recipe: Annotated[Path | None, typer.Argument(help="The recipe, a YAML file.", show_default=False)] = None
-    nodes: Annotated[
-        str | None, typer.Option(help="Number of nodes on this machine, instead of the recipe's.")
-    ] = None
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Delete what an earlier run of this id has left.")
-    ] = False
-    yes: Yes = False
-    as_json: Json = False
-    ui: Annotated[
-        bool, typer.Option("--ui", help="Serve the live page beside the run (see `cerebro ui`).")
-    ] = False
+    recipe: Path | None = argument(None, "The recipe, a YAML file.", show_default=False)
+    nodes: str | None = option(None, "Number of nodes on this machine, instead of the recipe's.")
+    fresh: bool = option(False, "Delete what an earlier run of this id has left.")
+    yes: Yes
+    as_json: Json
+    ui: bool = option(False, "Serve the live page beside the run (see `cerebro ui`).")
 
     def __call__(self) -> None:
         if self.recipe is None:
@@ -150,10 +146,10 @@ class Run(_OfRecipe):
 class _Continued(OnRun, verbs.Verb):
     """A command by which a run continues."""
 
-    yes: Yes = False
-    grace: Grace = GRACE
-    verbose: Verbose = False
-    as_json: Json = False
+    yes: Yes
+    grace: Grace
+    verbose: Verbose
+    as_json: Json
 
     @contextmanager
     def going_on(self) -> Iterator[tuple[OpenedRun, Terms, TerminalView]]:
@@ -207,18 +203,13 @@ class Host(_OfRecipe):
     Example: cerebro host recipes/digits.yaml --etcd etcd.example.org:2379 --hosts 2:8
     """
 
-    recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file: the same on all machines.")]
-    hosts: Annotated[
-        str | None, typer.Option(help="Machines, MIN:MAX; with --nodes it replaces the recipe's `nodes`.")
-    ] = None
-    nodes: NodesHere = None
-    etcd: Annotated[
-        str | None,
-        typer.Option(
-            help="HOST:PORT of an etcd, by default the recipe's; @NAME:PORT reads the host from $NAME."
-        ),
-    ] = None
-    submitted_by: SubmittedBy = None
+    recipe: Path = argument(..., "The recipe, a YAML file: the same on all machines.")
+    hosts: str | None = option(None, "Machines, MIN:MAX; with --nodes it replaces the recipe's `nodes`.")
+    nodes: NodesHere
+    etcd: str | None = option(
+        None, "HOST:PORT of an etcd, by default the recipe's; @NAME:PORT reads the host from $NAME."
+    )
+    submitted_by: SubmittedBy
 
     def __call__(self) -> None:
         with ended_by_ctrl_c(_LEFT, self.grace), SharedImports() as imports:
@@ -254,11 +245,9 @@ class Join(OnRun):
     Example: cerebro join digits --etcd etcd.example.org:2379
     """
 
-    name: Annotated[
-        str | None, typer.Option(help="The node's name.", show_default="the host's with a suffix")
-    ] = None
-    nodes: NodesHere = None
-    grace: Grace = GRACE
+    name: str | None = option(None, "The node's name.", show_default="the host's with a suffix")
+    nodes: NodesHere
+    grace: Grace
 
     def __call__(self) -> None:
         with ended_by_ctrl_c(_LEFT, self.grace):
@@ -288,23 +277,13 @@ class Ray(_OfRecipe):
     """
 
     recipe: RecipeFile
-    hosts: Annotated[
-        str | None, typer.Option(help="Hosts, MIN:MAX; each is an actor of Ray.", show_default="its nodes")
-    ] = None
-    nodes: Annotated[
-        int | None, typer.Option(min=1, help="Nodes of each host.", show_default="one per GPU")
-    ] = None
-    cpus: Annotated[
-        int | None, typer.Option(min=1, help="CPUs of each host.", show_default="those of its nodes")
-    ] = None
-    gpus: Annotated[int, typer.Option(min=0, help="GPUs of each host.")] = 0
-    address: Annotated[str, typer.Option(help="HOST:PORT of the cluster's head.")] = "auto"
-    working_dir: Annotated[
-        Path | None, typer.Option(help="The project's folder, which Ray copies to the machines.")
-    ] = None
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for larger machines, which the autoscaler is to bring.")
-    ] = False
+    hosts: str | None = option(None, "Hosts, MIN:MAX; each is an actor of Ray.", show_default="its nodes")
+    nodes: int | None = option(None, "Nodes of each host.", min=1, show_default="one per GPU")
+    cpus: int | None = option(None, "CPUs of each host.", min=1, show_default="those of its nodes")
+    gpus: int = option(0, "GPUs of each host.", min=0)
+    address: str = option("auto", "HOST:PORT of the cluster's head.")
+    working_dir: Path | None = option(None, "The project's folder, which Ray copies to the machines.")
+    wait: bool = option(False, "Wait for larger machines, which the autoscaler is to bring.")
 
     def __call__(self) -> None:
         from cerebro_elastic.cli.output import conclude

@@ -31,8 +31,8 @@ class Status(OnLastRun):
     Example: cerebro status digits --verbose
     """
 
-    verbose: Verbose = False
-    as_json: Json = False
+    verbose: Verbose
+    as_json: Json
 
     def __call__(self) -> None:
         from cerebro_elastic.runs.counting import counting_text
@@ -71,9 +71,9 @@ class Doctor(Command):
     Example: cerebro doctor --home /scratch/runs
     """
 
-    home: Home = None
-    etcd: EtcdAddress = None
-    as_json: Json = False
+    home: Home
+    etcd: EtcdAddress
+    as_json: Json
 
     def __call__(self) -> None:
         from cerebro_elastic.runs.start.doctor import examine, next_step

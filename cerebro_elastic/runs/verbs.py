@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 _Arguments = TypeVar("_Arguments", bound=BaseModel)
 
-OPTIONS: Mapping[str, str] = {"start": "--from", "configs": "--config"}
-"""The options of commands whose names are not those of their fields."""
-
 _CONFIG = "The config, as `cerebro status` names it."
 By = Annotated[
     str,
@@ -276,9 +273,14 @@ def _started(run: Run, verb: Verb, going_on: int) -> Done:
     )
 
 
+def option_of(field: str) -> str:
+    """The option of a verb's field in a command."""
+    return {"start": "--from", "configs": "--config"}.get(field, f"--{field}")
+
+
 def as_words(verb: Verb) -> Iterator[str]:
     """The arguments as a command takes them."""
     for name, value in verb.model_dump(exclude_defaults=True).items():
         pairs = [f"{key}={each}" for key, each in value.items()] if isinstance(value, dict) else value
         for word in pairs if isinstance(pairs, list) else [pairs]:
-            yield word if name in verb.words else f"{OPTIONS.get(name, f'--{name}')}={word}"
+            yield word if name in verb.words else f"{option_of(name)}={word}"
