@@ -19,6 +19,7 @@ from cerebro_elastic.cli.options import (
     store_of,
 )
 from cerebro_elastic.errors import RecipeError, RunError
+from cerebro_elastic.reporting.terminal import terminal
 
 _OF_RECIPE, _OF_RUN = ("partitions", "price"), ("lose", "stop", "deadline", "etcd")
 
@@ -92,7 +93,6 @@ class Plan(Command):
     def _measured(self) -> None:
         from cerebro_elastic.cli.plan_views import planned_json, show_planned
         from cerebro_elastic.recipes import load_recipe
-        from cerebro_elastic.reporting.terminal import terminal
         from cerebro_elastic.runs.forecast.plan import plan
 
         nodes, partitions = _numbers(self.nodes, "--nodes"), _numbers(self.partitions, "--partitions")

@@ -12,8 +12,10 @@ from rich.table import Column
 
 from cerebro_elastic.cli.commands import Command
 from cerebro_elastic.cli.options import Home, Json, RecipeFile, argument, echo, echo_json
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.recipes.shipped import shipped, write_shipped
 from cerebro_elastic.reporting.terminal import plain_table, terminal
+from cerebro_elastic.system.words import counted, hparams_text
 
 if TYPE_CHECKING:
     from cerebro_elastic.recipes import Recipe
@@ -86,9 +88,7 @@ class Check(Command):
 
 
 def _show(recipe: Recipe, configs: int, checks: list[CheckedConfig], problem: str | None) -> None:
-    from cerebro_elastic.core.model.units import Strategy
     from cerebro_elastic.runs.from_recipe import strategies
-    from cerebro_elastic.system.words import counted, hparams_text
 
     console = terminal()
     for check in checks:

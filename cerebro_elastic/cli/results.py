@@ -11,8 +11,12 @@ import typer
 from cerebro_elastic.cli.commands import OnLastRun, OnRun
 from cerebro_elastic.cli.options import Json, argument, config_ids, echo, echo_json, option
 from cerebro_elastic.config import DECIDING_SECONDS
+from cerebro_elastic.core.history.keys import visits_of
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.verbs import By
+from cerebro_elastic.system.process import begin_as_training
+from cerebro_elastic.system.words import counted
 
 if TYPE_CHECKING:
     from cerebro_elastic.runs.results.replay import ReplayedVisit
@@ -46,10 +50,8 @@ class Verify(OnLastRun):
     def __call__(self) -> None:
         from cerebro_elastic.cli.output import head_text
         from cerebro_elastic.cli.shapes import VerifyJson
-        from cerebro_elastic.core.history.keys import visits_of
         from cerebro_elastic.reporting.tables import brief
         from cerebro_elastic.runs.results.verify import verify
-        from cerebro_elastic.system.words import counted
 
         result, seconds = self.opened().result, math.inf if self.everything else self.time_limit
         notes: list[str] = []
@@ -86,12 +88,10 @@ class Replay(OnLastRun):
     as_json: Json
 
     def __call__(self) -> None:
-        from cerebro_elastic.system.process import begin_as_training
 
         begin_as_training()
         from cerebro_elastic.cli.shapes import ReplayJson, VisitJson, filled
         from cerebro_elastic.runs.results.replay import compare_results, replay, what_differs
-        from cerebro_elastic.system.words import counted
 
         result = self.opened().result
         name = result.config(self.config).config
@@ -160,7 +160,6 @@ class Test(OnRun):
     def __call__(self) -> None:
         from cerebro_elastic.cli.shapes import TestJson
         from cerebro_elastic.reporting.tables import measured_by, measured_note, measured_table
-        from cerebro_elastic.reporting.terminal import terminal
 
         run = self.opened()
         before = run.result.view.state.measured

@@ -9,14 +9,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Column, Table
 
 from cerebro_elastic.cli.commands import Command
 from cerebro_elastic.cli.options import Home, Json, argument, echo, echo_json, option, run_ids
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.reporting.terminal import plain_table, terminal
+from cerebro_elastic.system.words import counted, hparams_text, number
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from cerebro_elastic.runs.catalog import RunSummary
     from cerebro_elastic.runs.comparison import Comparison
     from cerebro_elastic.runs.run import Run
@@ -62,7 +63,6 @@ class Runs(Command):
     def _list(self, named: Sequence[Run]) -> None:
         """The named runs, or all of the home."""
         from cerebro_elastic.cli.shapes import RunsJson
-        from cerebro_elastic.reporting.terminal import terminal
         from cerebro_elastic.runs.catalog import summaries
         from cerebro_elastic.runs.folder import home_of
 
@@ -164,11 +164,8 @@ def _agree(question: str, yes: bool) -> None:
 
 
 def _runs_table(found: Iterable[RunSummary]) -> Table:
-    from rich.table import Column
 
     from cerebro_elastic.reporting.tables import bytes_text
-    from cerebro_elastic.reporting.terminal import plain_table
-    from cerebro_elastic.system.words import number
 
     found = list(found)
     projects = {summary.project for summary in found}
@@ -202,11 +199,8 @@ def _age(changed: float) -> str:
 
 
 def _show_comparison(comparison: Comparison) -> None:
-    from rich.table import Column
 
     from cerebro_elastic.reporting.tables import sparkline
-    from cerebro_elastic.reporting.terminal import plain_table, terminal
-    from cerebro_elastic.system.words import counted, hparams_text, number
 
     def text(value: object) -> str:
         if value is None:

@@ -24,6 +24,7 @@ from cerebro_elastic.runs.exactness.outcome import CheckedConfig
 from cerebro_elastic.runs.forecast.live import LiveForecast
 from cerebro_elastic.runs.removal import Pruning
 from cerebro_elastic.runs.start.doctor import Finding
+from cerebro_elastic.runs.verbs import Done
 
 Shape = TypeVar("Shape")
 
@@ -151,19 +152,6 @@ class OutcomeJson(TypedDict):
     exactness: ExactnessJson
     leaderboard: list[RowJson]
     """The best config first."""
-
-
-class ChangedJson(TypedDict):
-    """A change of a live run."""
-
-    run: str
-    said: str
-    """What was done, as a sentence."""
-    config: str | None
-    """The config that was stopped, resumed or added; `null` if it was the run or a node."""
-    hparams: Mapping[str, Any] | None
-    epoch: int | None
-    """How many full epochs are behind its state."""
 
 
 class VerifyJson(TypedDict):
@@ -352,10 +340,10 @@ SHAPES: Mapping[str, Any] = {
     "status": StatusJson,
     "runs RUN RUN": Comparison,
     "rm --checkpoints": RmJson,
-    "stop": ChangedJson,
-    "resume": ChangedJson,
-    "add": ChangedJson,
-    "drain": ChangedJson,
+    "stop": Done,
+    "resume": Done,
+    "add": Done,
+    "drain": Done,
     "verify": VerifyJson,
     "replay": ReplayJson,
     "test": TestJson,

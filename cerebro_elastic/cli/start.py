@@ -31,6 +31,7 @@ from cerebro_elastic.cli.options import (
     watch,
 )
 from cerebro_elastic.errors import RecipeError, RunError
+from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs import verbs
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.system.addresses import with_port
@@ -123,7 +124,6 @@ class Run(_OfRecipe):
             check_places(recipe)
         with ended_by_ctrl_c(_STOPPED, self.grace), SharedImports() as imports:  # beside our own below
             from cerebro_elastic.cli.output import conclude, show_outcome
-            from cerebro_elastic.reporting.terminal import terminal
             from cerebro_elastic.runs.start.launch import Launch
 
             launch = Launch.of(
@@ -159,7 +159,6 @@ class _Continued(OnRun, verbs.Verb):
         )
         with ended_by_ctrl_c(stopped, self.grace), SharedImports() as imports:
             from cerebro_elastic.cli.output import show_outcome
-            from cerebro_elastic.reporting.terminal import terminal
             from cerebro_elastic.runs.start.extend_and_retry import Terms
             from cerebro_elastic.runs.terminal_view import TerminalView
 

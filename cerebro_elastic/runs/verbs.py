@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from cerebro_elastic.config import A_DAY
 from cerebro_elastic.core.model.configs import ConfigStart, HParams
-from cerebro_elastic.errors import RunError
+from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.system.words import counted, one_line
 
 if TYPE_CHECKING:
@@ -241,13 +241,17 @@ VERBS: Mapping[str, type[Verb]] = {
 
 
 def checked(kind: type[_Arguments], values: Any) -> _Arguments:
-    """The verb, or the command, with these arguments. Raises ``RunError`` for wrong ones."""
+    """The verb, the command or the tool with these arguments. Raises ``RunError`` for wrong ones."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise RunError(f"{kind.__name__.lower()}: {where}: {first['msg']}") from error
+        first = error.errors(include_input=False, include_url=False)[0]
+        name, where = kind.__name__.lower(), ".".join(map(str, first["loc"]))[:80]
+        if first["type"] == "extra_forbidden":
+            raise RunError(
+                f"{name} has no argument {where!r}; {did_you_mean(where, kind.model_fields)}"
+            ) from error
+        raise RunError(f"{name}, argument {where}: {first['msg']}") from error
 
 
 def _started(run: Run, verb: Verb, going_on: int) -> Done:
