@@ -9,11 +9,10 @@ import typer
 from cerebro_elastic.cli.options import echo_json
 from cerebro_elastic.cli.shapes import ConfigJson, ExactnessJson, OutcomeJson, RowJson, StatusJson, filled
 from cerebro_elastic.core.decisions.gangs import waits
-from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Objective
-from cerebro_elastic.reporting.budget import BudgetOutlook, ended_early
+from cerebro_elastic.reporting.budget import budget_outlook, ended_early
 from cerebro_elastic.reporting.gap import NO_END, SearchEnd, gap
 from cerebro_elastic.reporting.profiles import profile_rows
 from cerebro_elastic.reporting.progress import best_so_far
@@ -29,6 +28,7 @@ from cerebro_elastic.reporting.tables import (
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.exactness.outcome import Verdict
 from cerebro_elastic.runs.folder import how_to_retry
+from cerebro_elastic.runs.recorded import RunStatus
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.system.files import here
 
@@ -41,16 +41,9 @@ def head_text(run: str, head: RecordHead) -> str:
     )
 
 
-def state_json(
-    run: str,
-    state: State,
-    objective: Objective,
-    live: bool,
-    head: RecordHead | None = None,
-    budget: BudgetOutlook | None = None,
-    end: SearchEnd = NO_END,
-) -> StatusJson:
+def state_json(run: str, status: RunStatus, objective: Objective, end: SearchEnd = NO_END) -> StatusJson:
     """A run's state for machines."""
+    state = status.state
     bests = best_so_far(results(state, {}, objective), objective)
     return filled(
         StatusJson,
@@ -58,8 +51,8 @@ def state_json(
         run=run,
         objective=objective.model_dump(exclude_none=True),
         best=next(iter(bests), None),
-        head=head,
-        live=live,
+        head=status.head,
+        live=status.live,
         nodes={n: str(a.unit) if (a := state.attempts.get(n)) else None for n in state.nodes},
         saving={n: str(attempt.unit) for n, attempt in state.saving.items()},
         queued={n: str(attempt.unit) for n, attempt in state.queued.items()},
@@ -68,7 +61,7 @@ def state_json(
         resources={n: u.resources for n, u in state.usage.nodes.items() if n in state.nodes},
         configs={n: filled(ConfigJson, c, best=bests.get(c.seen_as)) for n, c in state.configs.items()},
         gap=gap(state, end),
-        budget=budget,
+        budget=budget_outlook(state, end),
         waits=waits(state, state.plan) if state.plan else {},
         profiles=profile_rows(state),
     )

@@ -16,12 +16,7 @@ from cerebro_elastic.cli.options import SubmittedBy, argument, echo, option, ove
 from cerebro_elastic.data.manifest import NAME, SPLITS, Manifest
 from cerebro_elastic.data.preparing.defects import REPORT
 from cerebro_elastic.data.preparing.from_rows import RowProgress
-from cerebro_elastic.data.preparing.settings import (
-    PrepareOption,
-    PrepareSettings,
-    prepare_options,
-    prepare_settings,
-)
+from cerebro_elastic.data.preparing.settings import PrepareSettings, prepare_settings
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.registry import is_reference
 from cerebro_elastic.reporting.tables import clock_text
@@ -78,19 +73,30 @@ class _Prepare(Command):
                 echo(f"{counted(left_out, 'bad row')} left out; {REPORT} there shows some of them")
 
 
-def _field(known: PrepareOption) -> tuple[Any, Any]:
-    """A key of the settings as a field of the command."""
-    kind = list[str] if known.kind == dict[str, str] else known.kind
-    # A command says itself how many partitions a dataset gets.
-    default, shown = (None, False) if known.key == "partitions" else (known.default, known.shown or True)
-    field = option(default, known.help, f"--{known.name}", min=known.least, show_default=shown)
-    return kind if default is not None else kind | None, field
+_KINDS: Mapping[str, Any] = {"integer": int, "array": list[str], "object": list[str]}
 
 
-_OPTIONS = {known.key: known for known in prepare_options()}
-Prepare: type[Command] = create_model(  # type: ignore[call-overload]
-    "Prepare", __base__=_Prepare, **{key: _field(known) for key, known in _OPTIONS.items()}
-)
+def _fields() -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """The keys of the settings as fields of the command."""
+    for key, schema in PrepareSettings.model_json_schema()["properties"].items():
+        first, *others = [part for part in schema.get("anyOf", [schema]) if part["type"] != "null"]
+        kind = str if others else _KINDS.get(first["type"], str)
+        default, shown, text = schema.get("default"), schema.get("shown", True), schema["description"]
+        if key == "partitions":  # a command says itself how many a dataset gets
+            default, shown = None, False
+        elif kind is not int:
+            default = f"{default:g}" if isinstance(default, int | float) else None
+        if first["type"] == "object":
+            text = f"COLUMN=VALUE: {text[0].lower()}{text[1:]}"
+        name = schema.get("option", key.replace("_", "-"))
+        yield (
+            key,
+            (kind | None, option(default, text, f"--{name}", min=first.get("minimum"), show_default=shown)),
+        )
+
+
+_OPTIONS = dict(_fields())
+Prepare: type[Command] = create_model("Prepare", __base__=_Prepare, **_OPTIONS)  # type: ignore[call-overload]
 
 
 def _settings(given: Mapping[str, Any]) -> PrepareSettings:
@@ -98,7 +104,7 @@ def _settings(given: Mapping[str, Any]) -> PrepareSettings:
     values = overrides(**given)
     if "fill" in values:
         values["fill"] = dict(map(_filling, values["fill"]))
-    return prepare_settings(values, lambda key: f"--{_OPTIONS[key].name}")
+    return prepare_settings(values, lambda key: _OPTIONS[key][1].json_schema_extra["names"][0])
 
 
 @contextmanager

@@ -43,14 +43,14 @@ class Status(OnLastRun):
         now = run.status()
         objective = run.spec.objective
         end = search_end(run.spec.recipe)
-        outlook = budget_outlook(now.state, end)
         if self.as_json:
-            echo_json(state_json(run.id, now.state, objective, now.live, now.head, outlook, end))
+            echo_json(state_json(run.id, now, objective, end))
             return
         console = terminal()
         how = "live" if now.live else now.state.outcome or "not running; the same `cerebro run` continues it"
         led = f", led by {now.state.leader}" if now.state.leader else ""
         console.print(f"run {run.id}: {how}{led}", soft_wrap=True)
+        outlook = budget_outlook(now.state, end)
         notes = [outlook.text] if outlook is not None else []
         waits = now.live and now.state.usage.began is None  # rows are counted before the first unit
         if waits and (counting := counting_text(run.spec)) is not None:
