@@ -100,15 +100,19 @@ def _described(kind: type[Command], name: str) -> ParameterInfo:
     elif issubclass(kind, Verb):
         settings |= {"argument": name in kind.words, "names": [option_of(name)], **_SETTINGS.get(name, {})}
     is_argument, names = settings.pop("argument", False), settings.pop("names", ())
-    if is_argument:
-        return typer.Argument(**settings)
-    return typer.Option(*(names or [f"--{name.replace('_', '-')}"]), **settings)
+    shown: ParameterInfo = (
+        typer.Argument(**settings)
+        if is_argument
+        else typer.Option(*(names or [f"--{name.replace('_', '-')}"]), **settings)
+    )
+    return shown
 
 
 def _parameter(kind: type[Command], name: str, described: ParameterInfo) -> inspect.Parameter:
     """A field as typer takes it. An empty list or mapping is one that was not given."""
     field = kind.model_fields[name]
-    default, annotation = field.get_default(call_default_factory=True), field.annotation
+    default: Any = field.get_default(call_default_factory=True)
+    annotation: Any = field.annotation
     if field.is_required():
         default = inspect.Parameter.empty
     elif default in ([], {}):

@@ -251,7 +251,7 @@ def checked(kind: type[_Arguments], values: Any) -> _Arguments:
             raise RunError(
                 f"{name} has no argument {where!r}; {did_you_mean(where, kind.model_fields)}"
             ) from error
-        raise RunError(f"{name}, argument {where}: {first['msg']}") from error
+        raise RunError(f"{name}, argument {where}: {first['msg'].removeprefix('Value error, ')}") from error
 
 
 def _started(run: Run, verb: Verb, going_on: int) -> Done:
