@@ -26,6 +26,7 @@ from hypothesis import HealthCheck, settings
 from moto.server import ThreadedMotoServer
 from s3fs import S3FileSystem
 
+from cerebro_elastic.cli import main
 from cerebro_elastic.runs.start.agents import TORCHRUN_LOGS
 from cerebro_elastic.runs.start.preflight import VARIABLE as CHECK
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
@@ -34,6 +35,7 @@ from cerebro_elastic.system.forkserver.messages import FORK_OF
 from cerebro_elastic.system.process import OF_TRAINING
 from cerebro_elastic.system.run_key import VARIABLE
 from cerebro_elastic.training.parallel.rank_pool import Ranks
+from support.commands import Cerebro, Said
 from support.proxy import BadProxy
 from support.waiting import SOON
 
@@ -205,6 +207,23 @@ def clean_process(_fork_server: None) -> Iterator[Ranks]:
 def store_prefix() -> str:
     """A prefix of keys for one test alone."""
     return f"/test/{uuid.uuid4().hex}/"
+
+
+@pytest.fixture
+def cerebro(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cerebro:
+    """``cerebro("run", "recipe.yaml")``; a traceback fails the test."""
+
+    def type_(*words: str) -> Said:
+        monkeypatch.setattr(sys, "argv", ["cerebro", *words])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        code = ended.value.code
+        return Said(code if isinstance(code, int) else 0, out, err)
+
+    return type_
 
 
 @pytest.fixture(scope="session")

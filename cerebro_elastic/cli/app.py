@@ -1,4 +1,4 @@
-"""The commands. Each calls one function of the package and prints its result for people or as JSON."""
+"""The commands. Each calls the package and prints its result for people or as JSON."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from cerebro_elastic.cli.commands import as_typer
 from cerebro_elastic.cli.options import echo
 from cerebro_elastic.errors import did_you_mean
 from cerebro_elastic.system.version import __version__
@@ -37,12 +38,12 @@ _MODULES = {
     "join": "start",
     "drain": "control",
     "host": "start",
-    "etcd": "start",
+    "etcd": "serve",
     "ray": "start",
     "mcp": "serve",
     "doctor": "status",
 }
-"""The module of each command, which has a function of that name. The order is that of ``cerebro --help``."""
+"""The module of each command, which has a class of that name. The order is that of ``cerebro --help``."""
 
 
 class _PlainFlags:
@@ -65,8 +66,8 @@ class _Commands(UserDict[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if super().__getitem__(name) is None:
             single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-            function = getattr(import_module(f"cerebro_elastic.cli.{_MODULES[name]}"), name.replace("-", "_"))
-            single.command(name, cls=_Command, help=unwrapped(function.__doc__))(function)
+            kind = getattr(import_module(f"cerebro_elastic.cli.{_MODULES[name]}"), name.capitalize())
+            single.command(name, cls=_Command, help=unwrapped(inspect.getdoc(kind)))(as_typer(kind))
             self[name] = typer.main.get_command(single)
         return super().__getitem__(name)
 

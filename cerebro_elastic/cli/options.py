@@ -5,25 +5,23 @@ For completion only folders and the recorded history are read: importing other m
 
 from __future__ import annotations
 
-import inspect
 import json
-import math
 import os
 import re
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
 import typer
+from pydantic import Field
+from pydantic_core import to_jsonable_python
 
-from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.errors import RunError
+from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.system.departure import leave_within, stay
 from cerebro_elastic.system.process import stop_printing, watch_parent
 from cerebro_elastic.system.words import visible
@@ -61,72 +59,37 @@ def _home(ctx: typer.Context) -> Path:
     return home_of(ctx.params.get("home"))
 
 
-RunName = Annotated[str, typer.Argument(help="Run id, or the run's folder.", autocompletion=run_ids)]
-LastRunName = Annotated[
-    str | None,
-    typer.Argument(
-        help="Run id, or the run's folder.", show_default="the run that changed last", autocompletion=run_ids
-    ),
-]
-Config = Annotated[
-    str, typer.Argument(help="The config, as `cerebro status` names it.", autocompletion=config_ids)
-]
-RecipeFile = Annotated[Path, typer.Argument(help="The recipe, a YAML file.")]
-RunId = Annotated[str | None, typer.Option(help="The run's id.", show_default="the recipe's name")]
-Home = Annotated[str | None, typer.Option(help="Folder of runs.", show_default="$CEREBRO_HOME, else ./runs")]
-Epochs = Annotated[int | None, typer.Option(help="Epochs of each config, instead of the recipe's.")]
-Checkpoints = Annotated[
-    str | None, typer.Option(help="URL of the checkpoints and logs, instead of the recipe's, e.g. s3://...")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-By = Annotated[str, typer.Option(help="The name of the person who does this, for the record.")]
+def option(default: Any, text: str, *names: str, **settings: Any) -> Any:
+    """The field of a command that is an option, with its help; ``settings`` are typer's."""
+    return Field(default, description=text, json_schema_extra={"names": list(names), **settings})
+
+
+def argument(default: Any, text: str, **settings: Any) -> Any:
+    """The field of a command that is an argument."""
+    return Field(default, description=text, json_schema_extra={"argument": True, **settings})
+
+
+RecipeFile = Annotated[Path, argument(..., "The recipe, a YAML file.")]
+RunId = Annotated[str | None, option(None, "The run's id.", show_default="the recipe's name")]
+Home = Annotated[str | None, option(None, "Folder of runs.", show_default="$CEREBRO_HOME, else ./runs")]
+Epochs = Annotated[int | None, option(None, "Epochs of each config, instead of the recipe's.")]
+Json = Annotated[bool, option(False, "Print one JSON object.", "--json")]
 Verbose = Annotated[
-    bool,
-    typer.Option("--verbose", "-v", help="Also show every epoch of every config, and the optimality gap."),
+    bool, option(False, "Also show every epoch of every config, and the optimality gap.", "--verbose", "-v")
 ]
-Etcd = Annotated[
-    str | None, typer.Option(help="HOST:PORT of an etcd; the variables CEREBRO_ETCD_* hold login and TLS.")
+EtcdAddress = Annotated[
+    str | None, option(None, "HOST:PORT of an etcd; the variables CEREBRO_ETCD_* hold login and TLS.")
 ]
-Yes = Annotated[
-    bool, typer.Option("--yes", help="Go on though the code has changed since the configs were trained.")
-]
-Reuse = Annotated[
-    bool,
-    typer.Option(
-        "--reuse",
-        help="Take over what earlier runs of the home have trained, if code and data are the same.",
-    ),
-]
-Grace = Annotated[float, typer.Option(min=0, help="Seconds that nodes have to leave when they are stopped.")]
+Yes = Annotated[bool, option(False, "Go on though the code has changed since the configs were trained.")]
+Grace = Annotated[float, option(GRACE, "Seconds that nodes have to leave when they are stopped.", min=0)]
 SubmittedBy = Annotated[
     str | None,
-    typer.Option(
+    option(
+        None,
+        "PID@HOST that submitted this job: the command ends with the process that started it.",
         hidden=True,
-        help="PID@HOST that submitted this job: the command ends with the process that started it.",
     ),
 ]
-
-
-def on_run(command: Callable[..., None], name: Any = RunName) -> Callable[..., None]:
-    """The command as typer calls it: its ``run`` is a name there, and is opened with --home and --etcd."""
-    own = inspect.signature(command, eval_str=True, locals={"Run": name})
-    if name is not RunName:
-        first, *others = own.parameters.values()
-        own = own.replace(parameters=[first.replace(default=None), *others])
-    places = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for name, kind in (("home", Home), ("etcd", Etcd))
-    ]
-
-    def with_place(run: str | None, home: str | None, etcd: str | None, **given: Any) -> None:
-        from cerebro_elastic.runs.run import Run
-
-        run = _last(home, etcd) if run is None else run
-        command(Run.open(run, home=home, store=store_of(etcd)), **given)
-
-    with_place.__doc__ = command.__doc__
-    with_place.__signature__ = own.replace(parameters=[*own.parameters.values(), *places])  # type: ignore[attr-defined]
-    return with_place
 
 
 def agreement(yes: bool) -> Callable[[str], bool]:
@@ -146,22 +109,6 @@ def agreement(yes: bool) -> Callable[[str], bool]:
             raise KeyboardInterrupt from None
 
     return agrees
-
-
-def on_last_run(command: Callable[..., None]) -> Callable[..., None]:
-    """``on_run`` for a command that changes nothing: without a name it takes the run that changed last."""
-    return on_run(command, LastRunName)
-
-
-def _last(home: str | None, etcd: str | None) -> str:
-    """The run that is meant without a name. It is named to the person."""
-    from cerebro_elastic.runs.catalog import last_run
-
-    if etcd is not None:
-        raise RunError("name the run: without a name only the last one of a folder of runs is found")
-    folder = last_run(home)
-    echo(f"run {folder.run}, the one of {folder.path.parent} that changed last", err=True)
-    return str(folder.path)
 
 
 def overrides(**given: Any) -> dict[str, Any]:
@@ -185,17 +132,7 @@ def echo(text: str, *, err: bool = False) -> None:
 def echo_json(value: Any) -> None:
     """Print a value as one JSON object that every program reads: JSON has no NaN and no infinity, they become
     ``null``."""
-    echo(json.dumps(_finite(value), allow_nan=False))
-
-
-def _finite(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    echo(json.dumps(to_jsonable_python(value, inf_nan_mode="null", fallback=dict), allow_nan=False))
 
 
 @contextmanager

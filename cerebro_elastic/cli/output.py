@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import typer
 
 from cerebro_elastic.cli.options import echo_json
-from cerebro_elastic.cli.shapes import ConfigJson, OutcomeJson, StatusJson
+from cerebro_elastic.cli.shapes import ConfigJson, ExactnessJson, OutcomeJson, RowJson, StatusJson, filled
 from cerebro_elastic.core.decisions.gangs import waits
-from cerebro_elastic.core.model.configs import Config
-from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Objective
-from cerebro_elastic.reporting.budget import BudgetOutlook, ended_early
+from cerebro_elastic.reporting.budget import budget_outlook, ended_early
 from cerebro_elastic.reporting.gap import NO_END, SearchEnd, gap
 from cerebro_elastic.reporting.profiles import profile_rows
 from cerebro_elastic.reporting.progress import best_so_far
@@ -28,6 +28,7 @@ from cerebro_elastic.reporting.tables import (
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.exactness.outcome import CheckOutcome, Verdict
 from cerebro_elastic.runs.folder import how_to_retry
+from cerebro_elastic.runs.recorded import RunStatus
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.system.files import here
 
@@ -40,71 +41,52 @@ def head_text(run: str, head: RecordHead) -> str:
     )
 
 
-def state_json(
-    run: str,
-    state: State,
-    objective: Objective,
-    live: bool,
-    head: RecordHead | None = None,
-    budget: BudgetOutlook | None = None,
-    end: SearchEnd = NO_END,
-) -> StatusJson:
+def state_json(run: str, status: RunStatus, objective: Objective, end: SearchEnd = NO_END) -> StatusJson:
     """A run's state for machines."""
+    state = status.state
     bests = best_so_far(results(state, {}, objective), objective)
-    return {
-        "run": run,
-        "objective": objective.model_dump(exclude_none=True),
-        "best": next(iter(bests), None),
-        "head": head,
-        "live": live,
-        "outcome": state.outcome,
-        "leader": state.leader,
-        "nodes": {n: str(a.unit) if (a := state.attempts.get(n)) else None for n in state.nodes},
-        "saving": {n: str(attempt.unit) for n, attempt in state.saving.items()},
-        "queued": {n: str(attempt.unit) for n, attempt in state.queued.items()},
-        "draining": {n: node.drain for n, node in state.nodes.items() if node.drain is not None},
-        "stalled": {n: node.stalled for n, node in state.nodes.items() if node.stalled is not None},
-        "quarantined": dict(state.quarantined),
-        "resources": {n: u.resources for n, u in state.usage.nodes.items() if n in state.nodes},
-        "configs": {name: _config_json(c, bests.get(c.seen_as)) for name, c in state.configs.items()},
-        "gap": gap(state, end),
-        "budget": budget,
-        "waits": waits(state, state.plan) if state.plan else {},
-        "profiles": profile_rows(state),
-    }
+    return filled(
+        StatusJson,
+        state,
+        run=run,
+        objective=objective.model_dump(exclude_none=True),
+        best=next(iter(bests), None),
+        head=status.head,
+        live=status.live,
+        nodes={n: str(a.unit) if (a := state.attempts.get(n)) else None for n in state.nodes},
+        saving={n: str(attempt.unit) for n, attempt in state.saving.items()},
+        queued={n: str(attempt.unit) for n, attempt in state.queued.items()},
+        draining={n: node.drain for n, node in state.nodes.items() if node.drain is not None},
+        stalled={n: node.stalled for n, node in state.nodes.items() if node.stalled is not None},
+        resources={n: u.resources for n, u in state.usage.nodes.items() if n in state.nodes},
+        configs={n: filled(ConfigJson, c, best=bests.get(c.seen_as)) for n, c in state.configs.items()},
+        gap=gap(state, end),
+        budget=budget_outlook(state, end),
+        waits=waits(state, state.plan) if state.plan else {},
+        profiles=profile_rows(state),
+    )
 
 
 def outcome_json(result: RunResult) -> OutcomeJson:
     """A finished run for machines."""
-    return {
-        "run": result.run,
-        "folder": str(result.folder.path),
-        "head": result.head,
-        "objective": result.recipe.objective.model_dump(exclude_none=True),
-        "front": [row.config for row in result.front],
-        "exactness": {
-            "verdict": result.exactness.verdict,
-            "text": result.exactness.text,
-            "checked": list(result.exactness.checked),
-        },
-        "leaderboard": [
-            {
-                "config": row.config,
-                "hparams": dict(row.hparams),
-                "status": row.status,
-                "reason": row.reason,
-                "best": row.best,
-                "best_epoch": row.best_epoch,
-                "metrics": dict(row.curve[-1]) if row.curve else {},
-                "checkpoint": here(row.best_checkpoint.url) if row.best_checkpoint else None,
-                "std": row.std,
-                "interval": row.interval,
-                "scores": {each.config: each.best for each in row.members},
-                "test": row.test,
-            }
+    return filled(
+        OutcomeJson,
+        result,
+        folder=str(result.folder.path),
+        objective=result.recipe.objective.model_dump(exclude_none=True),
+        front=[row.config for row in result.front],
+        exactness=filled(ExactnessJson, result.exactness),
+        leaderboard=[
+            filled(
+                RowJson,
+                row,
+                metrics=row.curve[-1] if row.curve else {},
+                checkpoint=here(row.best_checkpoint.url) if row.best_checkpoint else None,
+                scores={each.config: each.best for each in row.members},
+            )
             for row in result.leaderboard
         ],
-    }
+    )
 
 
 def conclude(result: RunResult, *, as_json: bool = False, shown: bool = False) -> None:
@@ -122,72 +104,54 @@ def conclude(result: RunResult, *, as_json: bool = False, shown: bool = False) -
 
 def show_outcome(result: RunResult) -> None:
     """Print a run's results, and where they lie, for people."""
-    console = terminal()
-    console.print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
+    console, recipe, name = terminal(), result.recipe, result.run
+    say = partial(console.print, soft_wrap=True)
+    note = partial(say, style="yellow")
+    console.print(leaderboard_table(result.leaderboard, recipe.objective.metric))
     several = [row for row in result.leaderboard if row.members[1:] and row.curve]
     if several and all(each.curve == row.members[0].curve for row in several for each in row.members):
-        console.print(
+        note(
             "all seeds gave the same values: the task draws nothing from its seed, and `repeats` tells "
-            "nothing: leave it out",
-            style="yellow",
-            soft_wrap=True,
+            "nothing: leave it out"
         )
-    if objectives := result.recipe.search.objectives:
+    if objectives := recipe.search.objectives:
         console.print(front_table(result.front, objectives, len(result.leaderboard)))
         if lacking := not_compared(result.leaderboard, objectives):
-            console.print(f"not compared, without finite values of all: {', '.join(lacking)}", soft_wrap=True)
-    if constraints := result.recipe.objective.constraints:
+            say(f"not compared, without finite values of all: {', '.join(lacking)}")
+    if constraints := recipe.objective.constraints:
         outside = [row.config for row in result.leaderboard if row.curve and row.best is None]
-        console.print(
-            f"constraints: {'; '.join(map(str, constraints))}"
-            + (f"; no epoch of {', '.join(outside)} is within" if outside else ""),
-            soft_wrap=True,
-        )
+        none_within = f"; no epoch of {', '.join(outside)} is within" if outside else ""
+        say(f"constraints: {'; '.join(map(str, constraints))}{none_within}")
     if tested := [row.test for row in result.trainings if row.test is not None]:
         console.print(measured_table(tested))
-        console.print(measured_note(tested), soft_wrap=True)
-    if early := ended_early(result.view.state, result.recipe.search.budget, result.folder.argument):
-        console.print(f"budget: {early}", style="yellow", soft_wrap=True)
-    exact = result.exactness.verdict is not Verdict.DIFFERS
-    console.print(f"exactness: {result.exactness.text}", style=None if exact else "yellow", soft_wrap=True)
+        say(measured_note(tested))
+    if early := ended_early(result.view.state, recipe.search.budget, result.folder.argument):
+        note(f"budget: {early}")
+    differs = result.exactness.verdict is Verdict.DIFFERS
+    say(f"exactness: {result.exactness.text}", style="yellow" if differs else None)
     failures = list(failure_texts(result.view.state.configs.values(), result.folder.logs))
     for text in failures:
-        console.print(text, style="red", soft_wrap=True)
+        say(text, style="red")
     if failures:
-        console.print(f"once that is corrected, {how_to_retry(result.folder)}", soft_wrap=True)
+        say(f"once that is corrected, {how_to_retry(result.folder)}")
     try:
         best = result.best
     except RunError as error:
         if not all(row.status == "failed" for row in result.leaderboard):
-            console.print(str(error), style="yellow", soft_wrap=True)
+            note(str(error))
     else:
         if best.members:
-            console.print(f"best: {best.config}, {spread_text(best)}", soft_wrap=True)
+            say(f"best: {best.config}, {spread_text(best)}")
         for row in best.trainings:
             if row.best_checkpoint is not None:
-                console.print(f"best checkpoint: {here(row.best_checkpoint.url)}", soft_wrap=True)
+                say(f"best checkpoint: {here(row.best_checkpoint.url)}")
     if result.store is None:
-        console.print(f"curves: {result.folder.curves}", soft_wrap=True)
-        console.print(f"report: {result.folder.report}", soft_wrap=True)
+        say(f"curves: {result.folder.curves}")
+        say(f"report: {result.folder.report}")
     if result.head is not None:
-        console.print(head_text(result.run, result.head), soft_wrap=True)
-    name = result.run
-    console.print(
-        f"next: cerebro verify {name}, cerebro replay {name}, cerebro export {name} FOLDER", soft_wrap=True
-    )
+        say(head_text(name, result.head))
+    say(f"next: cerebro verify {name}, cerebro replay {name}, cerebro export {name} FOLDER")
     silent = {CheckOutcome.EQUAL, CheckOutcome.FAILED} if failures else {CheckOutcome.EQUAL}
     for checked in result.exactness.checked:
         if checked.exactness.outcome not in silent:
-            console.print(f"note: {checked.text}", style="yellow", soft_wrap=True)
-
-
-def _config_json(config: Config, best: float | None) -> ConfigJson:
-    return {
-        "status": config.status,
-        "hparams": dict(config.hparams),
-        "epoch": config.epoch,
-        "visited": list(config.visited),
-        "metrics": dict(config.metrics),
-        "best": best,
-        "member_of": config.member_of,
-    }
+            note(f"note: {checked.text}")

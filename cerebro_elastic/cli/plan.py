@@ -2,74 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
 
-import typer
-
+from cerebro_elastic.cli.commands import Command
 from cerebro_elastic.cli.options import (
     Epochs,
-    Etcd,
+    EtcdAddress,
     Home,
     Json,
+    argument,
     config_ids,
     echo_json,
+    option,
     overrides,
     run_ids,
     store_of,
 )
 from cerebro_elastic.errors import RecipeError, RunError
+from cerebro_elastic.reporting.terminal import terminal
+
+_OF_RECIPE, _OF_RUN = ("partitions", "price"), ("lose", "stop", "deadline", "etcd")
 
 
-def plan(
-    what: Annotated[
-        str, typer.Argument(metavar="RECIPE|RUN", help="A recipe, or a live run.", autocompletion=run_ids)
-    ],
-    nodes: Annotated[
-        str | None,
-        typer.Option(
-            help="Numbers of nodes to compare; of a live run `+2`: how many join.",
-            show_default="1,2,4,8 and the recipe's",
-        ),
-    ] = None,
-    partitions: Annotated[
-        str | None,
-        typer.Option(
-            help="Numbers of partitions to compare.", show_default="the recipe's, and the numbers of nodes"
-        ),
-    ] = None,
-    epochs: Epochs = None,
-    price: Annotated[
-        float | None, typer.Option(min=0, help="The price of a node for an hour, in any currency.")
-    ] = None,
-    like: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="RUN",
-            help="Train nothing: units take what they took in this run, and log the same.",
-        ),
-    ] = None,
-    lose: Annotated[
-        list[str] | None, typer.Option(metavar="NODE", help="A node that the live run loses; also several.")
-    ] = None,
-    stop: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CONFIG",
-            help="A config of the live run that is stopped; also several.",
-            autocompletion=config_ids,
-        ),
-    ] = None,
-    deadline: Annotated[
-        str | None,
-        typer.Option(metavar="WHEN", help="Does the live run meet it? 2h30m, or a date, T, and a time."),
-    ] = None,
-    home: Home = None,
-    etcd: Etcd = None,
-    as_json: Json = False,
-) -> None:
+class Plan(Command):
     """Forecast when a run ends and what it costs.
 
     Of a recipe the command trains a few batches here by each parallelism, simulates the rest, and finds the
@@ -85,87 +40,95 @@ def plan(
 
     Example: cerebro plan digits --lose digits-node-1 --nodes +2 --deadline 2h
     """
-    of_recipe: dict[str, object] = {"--partitions": partitions, "--price": price}
-    of_run: dict[str, object] = {"--lose": lose, "--stop": stop, "--deadline": deadline, "--etcd": etcd}
-    if not (Path(what).is_file() or what.endswith((".yaml", ".yml"))):
-        _only("a live run", of_recipe | {"--from": like, "--epochs": epochs})
-        _live(what, home, etcd, _joining(nodes), lose or [], stop or [], deadline, as_json)
-    elif like is not None:
-        _only("--from", of_recipe | of_run)
-        _recorded(what, overrides(nodes=nodes, epochs=epochs), like, home, as_json)
-    else:
-        _only("a recipe", of_run)
-        numbers = _numbers(nodes, "--nodes"), _numbers(partitions, "--partitions")
-        _measured(what, numbers, epochs, price, home, as_json)
 
-
-def _only(what: str, others: Mapping[str, object]) -> None:
-    """Refuse options that say nothing of this."""
-    if given := [name for name, value in others.items() if value]:
-        raise RecipeError(
-            f"{', '.join(given)} would do nothing for {what}: leave it out (cerebro plan --help)"
-        )
-
-
-def _measured(
-    recipe: str,
-    numbers: tuple[list[int], list[int]],
-    epochs: int | None,
-    price: float | None,
-    home: str | None,
-    as_json: bool,
-) -> None:
-    from cerebro_elastic.cli.plan_views import planned_json, show_planned
-    from cerebro_elastic.recipes import load_recipe
-    from cerebro_elastic.reporting.terminal import terminal
-    from cerebro_elastic.runs.forecast.plan import plan as forecast
-
-    checked, console = load_recipe(recipe, **overrides(epochs=epochs)), terminal(stderr=True)
-    found = forecast(
-        checked,
-        nodes=numbers[0],
-        partitions=numbers[1],
-        home=home,
-        say=lambda text: console.print(text, soft_wrap=True, style="dim"),
+    what: str = argument(..., "A recipe, or a live run.", metavar="RECIPE|RUN", autocompletion=run_ids)
+    nodes: str | None = option(
+        None,
+        "Numbers of nodes to compare; of a live run `+2`: how many join.",
+        show_default="1,2,4,8 and the recipe's",
     )
-    if as_json:
-        _print_json(measured=planned_json(found, price))
-    else:
-        show_planned(terminal(), checked, found, price)
+    partitions: str | None = option(
+        None, "Numbers of partitions to compare.", show_default="the recipe's, and the numbers of nodes"
+    )
+    epochs: Epochs
+    price: float | None = option(None, "The price of a node for an hour, in any currency.", min=0)
+    like: str | None = option(
+        None,
+        "Train nothing: units take what they took in this run, and log the same.",
+        "--from",
+        metavar="RUN",
+    )
+    lose: list[str] = option([], "A node that the live run loses; also several.", metavar="NODE")
+    stop: list[str] = option(
+        [],
+        "A config of the live run that is stopped; also several.",
+        metavar="CONFIG",
+        autocompletion=config_ids,
+    )
+    deadline: str | None = option(
+        None, "Does the live run meet it? 2h30m, or a date, T, and a time.", metavar="WHEN"
+    )
+    home: Home
+    etcd: EtcdAddress
+    as_json: Json
 
+    def __call__(self) -> None:
+        if not (Path(self.what).is_file() or self.what.endswith((".yaml", ".yml"))):
+            self._refuse("a live run", *_OF_RECIPE, "like", "epochs")
+            self._live()
+        elif self.like is not None:
+            self._refuse("--from", *_OF_RECIPE, *_OF_RUN)
+            self._recorded(self.like)
+        else:
+            self._refuse("a recipe", *_OF_RUN)
+            self._measured()
 
-def _recorded(recipe: str, changed: Mapping[str, Any], like: str, home: str | None, as_json: bool) -> None:
-    from cerebro_elastic.cli.plan_views import show_simulated, simulated_json
-    from cerebro_elastic.recipes import load_recipe
-    from cerebro_elastic.runs.forecast.simulate import simulate
+    def _refuse(self, what: str, *others: str) -> None:
+        """Refuse options that say nothing of this."""
+        if given := ["--from" if name == "like" else f"--{name}" for name in others if getattr(self, name)]:
+            raise RecipeError(
+                f"{', '.join(given)} would do nothing for {what}: leave it out (cerebro plan --help)"
+            )
 
-    checked = load_recipe(recipe, **changed)
-    result = simulate(checked, like=like, home=home)
-    if as_json:
-        _print_json(simulated=simulated_json(result))
-    else:
-        show_simulated(checked, result)
+    def _measured(self) -> None:
+        from cerebro_elastic.cli.plan_views import planned_json, show_planned
+        from cerebro_elastic.recipes import load_recipe
+        from cerebro_elastic.runs.forecast.plan import plan
 
+        nodes, partitions = _numbers(self.nodes, "--nodes"), _numbers(self.partitions, "--partitions")
+        recipe, console = load_recipe(self.what, **overrides(epochs=self.epochs)), terminal(stderr=True)
 
-def _live(
-    run: str,
-    home: str | None,
-    etcd: str | None,
-    add: int,
-    lose: list[str],
-    stop: list[str],
-    deadline: str | None,
-    as_json: bool,
-) -> None:
-    from cerebro_elastic.cli.plan_views import show_live
-    from cerebro_elastic.runs.run import Run
+        def say(text: str) -> None:
+            console.print(text, soft_wrap=True, style="dim")
 
-    opened = Run.open(run, home=home, store=store_of(etcd))
-    answer = opened.plan(lose=lose, add=add, stop=stop, deadline=deadline)
-    if as_json:
-        _print_json(live=answer)
-    else:
-        show_live(answer)
+        found = plan(recipe, nodes=nodes, partitions=partitions, home=self.home, say=say)
+        if self.as_json:
+            _print_json(measured=planned_json(found, self.price))
+        else:
+            show_planned(terminal(), recipe, found, self.price)
+
+    def _recorded(self, like: str) -> None:
+        from cerebro_elastic.cli.plan_views import show_simulated, simulated_json
+        from cerebro_elastic.recipes import load_recipe
+        from cerebro_elastic.runs.forecast.simulate import simulate
+
+        recipe = load_recipe(self.what, **overrides(nodes=self.nodes, epochs=self.epochs))
+        result = simulate(recipe, like=like, home=self.home)
+        if self.as_json:
+            _print_json(simulated=simulated_json(result))
+        else:
+            show_simulated(recipe, result)
+
+    def _live(self) -> None:
+        from cerebro_elastic.cli.plan_views import show_live
+        from cerebro_elastic.runs.run import Run
+
+        run, add = Run.open(self.what, home=self.home, store=store_of(self.etcd)), _joining(self.nodes)
+        answer = run.plan(lose=self.lose, add=add, stop=self.stop, deadline=self.deadline)
+        if self.as_json:
+            _print_json(live=answer)
+        else:
+            show_live(answer)
 
 
 def _print_json(**part: object) -> None:

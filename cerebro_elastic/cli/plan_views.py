@@ -8,7 +8,14 @@ from datetime import datetime
 from rich.console import Console
 from rich.table import Column, Table
 
-from cerebro_elastic.cli.shapes import MeasuredJson, OptionJson, PlannedJson, PlannedRecipeJson, SimulatedJson
+from cerebro_elastic.cli.shapes import (
+    MeasuredJson,
+    OptionJson,
+    PlannedJson,
+    PlannedRecipeJson,
+    SimulatedJson,
+    filled,
+)
 from cerebro_elastic.core.history.members import statuses
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import UnitCommitted
@@ -135,53 +142,45 @@ def _as_recipe(recipe: Recipe, candidate: PlanCandidate) -> str:
 
 def planned_json(forecasts: RunForecast, price: float | None) -> PlannedRecipeJson:
     """The same for programs."""
-    return {
-        "configs": forecasts.configs,
-        "rows": forecasts.measurement.rows,
-        "bytes": forecasts.measurement.bytes,
-        "options": [_option(forecasts, option, price) for option in forecasts.options],
-        "best": _option(forecasts, forecasts.best, price),
-        "left_out": [{**_candidate(candidate), "why": why} for candidate, why in forecasts.left_out.items()],
-        "profiles": [_profile(profile) for profile in forecasts.measurement.profiles],
-        "traffic": {cost.name: cost.bytes for cost in forecasts.communication},
-    }
+
+    def option(option: Option) -> OptionJson:
+        memory = forecasts.memory[option.candidate.strategy]
+        cost = None if price is None else price * option.hours
+        others = {**_candidate(option.candidate), "node_hours": option.hours, "cost": cost, "memory": memory}
+        return filled(OptionJson, option, **others)
+
+    return filled(
+        PlannedRecipeJson,
+        forecasts,
+        rows=forecasts.measurement.rows,
+        bytes=forecasts.measurement.bytes,
+        options=list(map(option, forecasts.options)),
+        best=option(forecasts.best),
+        left_out=[{**_candidate(candidate), "why": why} for candidate, why in forecasts.left_out.items()],
+        profiles=list(map(_profile, forecasts.measurement.profiles)),
+        traffic={cost.name: cost.bytes for cost in forecasts.communication},
+    )
 
 
 def _profile(profile: StrategyCost) -> MeasuredJson:
-    return {
-        "config": profile.config,
-        "strategy": str(profile.strategy),
-        "beside": profile.concurrent_units,
-        "batch": profile.batch_seconds,
-        "data": profile.data_seconds,
-        "fixed": profile.fixed_seconds,
-        "hop": profile.hop_seconds,
-        "saving": profile.save_seconds,
-        "bytes": profile.peak_bytes,
-        "state": profile.state_bytes,
-        "refusal": profile.refusal,
-    }
-
-
-def _option(forecasts: RunForecast, option: Option, price: float | None) -> OptionJson:
-    return {
-        **_candidate(option.candidate),
-        "seconds": option.seconds,
-        "node_hours": option.hours,
-        "cost": None if price is None else price * option.hours,
-        "gap": option.gap,
-        "idle": option.idle,
-        "memory": forecasts.memory[option.candidate.strategy],
-    }
+    return filled(
+        MeasuredJson,
+        profile,
+        strategy=str(profile.strategy),
+        beside=profile.concurrent_units,
+        batch=profile.batch_seconds,
+        data=profile.data_seconds,
+        fixed=profile.fixed_seconds,
+        hop=profile.hop_seconds,
+        saving=profile.save_seconds,
+        bytes=profile.peak_bytes,
+        state=profile.state_bytes,
+    )
 
 
 def _candidate(candidate: PlanCandidate) -> PlannedJson:
-    return {
-        "nodes": candidate.nodes,
-        "partitions": candidate.partitions,
-        "strategy": str(candidate.strategy),
-        "ranks": candidate.strategy.ranks,
-    }
+    strategy = candidate.strategy
+    return filled(PlannedJson, candidate, strategy=str(strategy), ranks=strategy.ranks)
 
 
 def simulated_json(result: SimulatedRun) -> SimulatedJson:

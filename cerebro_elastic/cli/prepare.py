@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+from pydantic import create_model
 
-from cerebro_elastic.cli.options import SubmittedBy, echo, overrides, watch
+from cerebro_elastic.cli.commands import Command
+from cerebro_elastic.cli.options import SubmittedBy, argument, echo, option, overrides, watch
 from cerebro_elastic.data.manifest import NAME, SPLITS, Manifest
 from cerebro_elastic.data.preparing.defects import REPORT
 from cerebro_elastic.data.preparing.from_rows import RowProgress
-from cerebro_elastic.data.preparing.settings import (
-    PrepareOption,
-    PrepareSettings,
-    prepare_options,
-    prepare_settings,
-)
+from cerebro_elastic.data.preparing.settings import PrepareSettings, prepare_settings
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.registry import is_reference
 from cerebro_elastic.reporting.tables import clock_text
@@ -33,45 +28,7 @@ from cerebro_elastic.system.words import counted
 _SECONDS, _SECONDS_MOVING = 10.0, 0.2
 
 
-def _with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with an option for each key of the settings, in place of its ``**given``."""
-    own = inspect.signature(command, eval_str=True)
-    source, destination, *others, _ = own.parameters.values()
-    parameters = [source, destination, *map(_parameter, prepare_options()), *others]
-    command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return command
-
-
-def _parameter(option: PrepareOption) -> inspect.Parameter:
-    kind = list[str] if option.kind == dict[str, str] else option.kind
-    # A command says itself how many partitions a dataset gets.
-    default, shown = (None, False) if option.key == "partitions" else (option.default, option.shown or True)
-    described = typer.Option(
-        default, f"--{option.name}", min=option.least, help=option.help, show_default=shown
-    )
-    return inspect.Parameter(
-        option.key,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=described,
-        annotation=kind if default is not None else kind | None,
-    )
-
-
-@_with_options
-def prepare(
-    source: Annotated[
-        str, typer.Argument(help="The data: arrays, tables, pictures, tar archives, or module:function.")
-    ],
-    destination: Annotated[
-        str | None, typer.Argument(help="Where the dataset goes: a folder or any fsspec URL.")
-    ] = None,
-    *,
-    describe: Annotated[
-        bool, typer.Option("--describe", help="Show rows, columns, classes, sizes and samples, too.")
-    ] = False,
-    submitted_by: SubmittedBy = None,
-    **given: Any,
-) -> None:
+class _Prepare(Command):
     """Shuffle a dataset once and write it as partitions.
 
     A run prepares the `source` of its recipe itself. A dataset that is prepared here serves several runs:
@@ -83,36 +40,71 @@ def prepare(
 
     Example: cerebro prepare data.npz s3://bucket/data --partitions 8
     """
-    begin_as_training()
-    from cerebro_elastic.data.preparing.defects import rows_left_out
-    from cerebro_elastic.runs.start.prepare_data import prepare_dataset
 
-    watch(submitted_by)
-    settings = _settings(given)
-    if describe and destination is None and _is_dataset(source):
-        _show_dataset(source)
-        return
-    if destination is None and not describe:
-        raise DataError("there is no DESTINATION: say where the dataset goes, or only look at it: --describe")
-    if given["partitions"] is None and destination is not None:
-        raise DataError("there is no --partitions: say into how many the training rows are split")
-    with _place(destination) as place:
-        manifest = prepare_dataset(source, place, settings, Path.cwd(), _Shown())
-        if describe:
-            _show_dataset(place)
-    if destination is not None:
-        echo(f"{_summary(manifest)} at {destination} (digest {manifest.digest[:12]})")
-        if settings.max_bad_rows and (left_out := rows_left_out(destination)):
-            echo(f"{counted(left_out, 'bad row')} left out; {REPORT} there shows some of them")
+    source: str = argument(..., "The data: arrays, tables, pictures, tar archives, or module:function.")
+    destination: str | None = argument(None, "Where the dataset goes: a folder or any fsspec URL.")
+    describe: bool = option(False, "Show rows, columns, classes, sizes and samples, too.")
+    submitted_by: SubmittedBy
+
+    def __call__(self) -> None:
+        begin_as_training()
+        from cerebro_elastic.data.preparing.defects import rows_left_out
+        from cerebro_elastic.runs.start.prepare_data import prepare_dataset
+
+        watch(self.submitted_by)
+        destination, given = self.destination, {key: getattr(self, key) for key in _OPTIONS}
+        settings = _settings(given)
+        if self.describe and destination is None and _is_dataset(self.source):
+            _show_dataset(self.source)
+            return
+        if destination is None and not self.describe:
+            raise DataError(
+                "there is no DESTINATION: say where the dataset goes, or only look at it: --describe"
+            )
+        if given["partitions"] is None and destination is not None:
+            raise DataError("there is no --partitions: say into how many the training rows are split")
+        with _place(destination) as place:
+            manifest = prepare_dataset(self.source, place, settings, Path.cwd(), _Shown())
+            if self.describe:
+                _show_dataset(place)
+        if destination is not None:
+            echo(f"{_summary(manifest)} at {destination} (digest {manifest.digest[:12]})")
+            if settings.max_bad_rows and (left_out := rows_left_out(destination)):
+                echo(f"{counted(left_out, 'bad row')} left out; {REPORT} there shows some of them")
+
+
+_KINDS: Mapping[str, Any] = {"integer": int, "array": list[str], "object": list[str]}
+
+
+def _fields() -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """The keys of the settings as fields of the command."""
+    for key, schema in PrepareSettings.model_json_schema()["properties"].items():
+        first, *others = [part for part in schema.get("anyOf", [schema]) if part["type"] != "null"]
+        kind = str if others else _KINDS.get(first["type"], str)
+        default, shown, text = schema.get("default"), schema.get("shown", True), schema["description"]
+        if key == "partitions":  # a command says itself how many a dataset gets
+            default, shown = None, False
+        elif kind is not int:
+            default = f"{default:g}" if isinstance(default, int | float) else None
+        if first["type"] == "object":
+            text = f"COLUMN=VALUE: {text[0].lower()}{text[1:]}"
+        name = schema.get("option", key.replace("_", "-"))
+        yield (
+            key,
+            (kind | None, option(default, text, f"--{name}", min=first.get("minimum"), show_default=shown)),
+        )
+
+
+_OPTIONS = dict(_fields())
+Prepare: type[Command] = create_model("Prepare", __base__=_Prepare, **_OPTIONS)  # type: ignore[call-overload]
 
 
 def _settings(given: Mapping[str, Any]) -> PrepareSettings:
     """The settings of the options that were given."""
-    names = {option.key: f"--{option.name}" for option in prepare_options()}
     values = overrides(**given)
     if "fill" in values:
         values["fill"] = dict(map(_filling, values["fill"]))
-    return prepare_settings(values, names.__getitem__)
+    return prepare_settings(values, lambda key: _OPTIONS[key][1].json_schema_extra["names"][0])
 
 
 @contextmanager

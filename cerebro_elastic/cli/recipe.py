@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+from rich.table import Column
 
-from cerebro_elastic.cli.options import Home, Json, RecipeFile, echo, echo_json
+from cerebro_elastic.cli.commands import Command
+from cerebro_elastic.cli.options import Home, Json, RecipeFile, argument, echo, echo_json
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.recipes.shipped import shipped, write_shipped
 from cerebro_elastic.reporting.terminal import plain_table, terminal
+from cerebro_elastic.system.words import counted, hparams_text
 
 if TYPE_CHECKING:
     from cerebro_elastic.recipes import Recipe
@@ -22,39 +26,32 @@ def _names(incomplete: str) -> list[str]:
     return [name for name in shipped() if name.startswith(incomplete)]
 
 
-def init(
-    recipe: Annotated[
-        str | None,
-        typer.Argument(
-            help="digits, lightning, torch, ...; without a name all are listed.", autocompletion=_names
-        ),
-    ] = None,
-    folder: Annotated[Path, typer.Argument(help="The folder for the files.")] = Path(),
-) -> None:
+class Init(Command):
     """Write a commented recipe and its Python file, to start from.
 
     Example: cerebro init digits my_project
     """
-    if recipe is None:
-        from rich.table import Column
 
-        table = plain_table("recipe", Column("", overflow="fold"))
-        for name, summary in shipped().items():
-            table.add_row(name, summary)
-        terminal().print(table)
-        echo("next: cerebro init RECIPE [FOLDER]")
-        return
-    written = write_shipped(recipe, folder)
-    for path in written:
-        echo(f"wrote {path}")
-    echo(f"next: cerebro run {os.path.relpath(written[0])}")
+    recipe: str | None = argument(
+        None, "digits, lightning, torch, ...; without a name all are listed.", autocompletion=_names
+    )
+    folder: Path = argument(Path(), "The folder for the files.")
+
+    def __call__(self) -> None:
+        if self.recipe is None:
+            table = plain_table("recipe", Column("", overflow="fold"))
+            for name, summary in shipped().items():
+                table.add_row(name, summary)
+            terminal().print(table)
+            echo("next: cerebro init RECIPE [FOLDER]")
+            return
+        written = write_shipped(self.recipe, self.folder)
+        for path in written:
+            echo(f"wrote {path}")
+        echo(f"next: cerebro run {os.path.relpath(written[0])}")
 
 
-def check(
-    recipe: RecipeFile,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+class Check(Command):
     """Check that a recipe trains, and exactly as one ordinary fit.
 
     In seconds each distinct shape of config is trained for two tiny epochs both ways, on rows of the recipe's
@@ -62,32 +59,36 @@ def check(
 
     Example: cerebro check recipes/digits.yaml
     """
-    from cerebro_elastic.cli.shapes import CheckJson
-    from cerebro_elastic.recipes import load_recipe
-    from cerebro_elastic.runs.exactness.outcome import CheckOutcome, latest, why_unlogged, why_untrainable
-    from cerebro_elastic.runs.start import background_check
 
-    loaded = load_recipe(recipe)
-    began = monotonic()
+    recipe: RecipeFile
+    home: Home
+    as_json: Json
 
-    def say(part: str) -> None:
-        typer.echo(f"{monotonic() - began:4.0f} s  {part}", err=True)
+    def __call__(self) -> None:
+        from cerebro_elastic.cli.shapes import CheckJson
+        from cerebro_elastic.recipes import load_recipe
+        from cerebro_elastic.runs.exactness.outcome import CheckOutcome, latest, why_unlogged, why_untrainable
+        from cerebro_elastic.runs.start import background_check
 
-    with background_check.check(loaded, home, say) as (points, answers):
-        checks = latest(answers)
-    problem = why_untrainable(checks) or why_unlogged(loaded, checks)
-    if as_json:
-        echo_json(CheckJson(configs=len(points), checked=checks, wrong=problem))
-    else:
-        _show(loaded, len(points), checks, problem)
-    if problem is not None or any(check.exactness.outcome is not CheckOutcome.EQUAL for check in checks):
-        raise typer.Exit(1)
+        recipe = load_recipe(self.recipe)
+        began = monotonic()
+
+        def say(part: str) -> None:
+            typer.echo(f"{monotonic() - began:4.0f} s  {part}", err=True)
+
+        with background_check.check(recipe, self.home, say) as (points, answers):
+            checks = latest(answers)
+        problem = why_untrainable(checks) or why_unlogged(recipe, checks)
+        if self.as_json:
+            echo_json(CheckJson(configs=len(points), checked=checks, wrong=problem))
+        else:
+            _show(recipe, len(points), checks, problem)
+        if problem is not None or any(check.exactness.outcome is not CheckOutcome.EQUAL for check in checks):
+            raise typer.Exit(1)
 
 
 def _show(recipe: Recipe, configs: int, checks: list[CheckedConfig], problem: str | None) -> None:
-    from cerebro_elastic.core.model.units import Strategy
     from cerebro_elastic.runs.from_recipe import strategies
-    from cerebro_elastic.system.words import counted, hparams_text
 
     console = terminal()
     for check in checks:

@@ -8,45 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cerebro_elastic.cli.options import (
-    By,
-    Json,
-    config_ids,
-    echo,
-    echo_json,
-    on_last_run,
-    on_run,
-)
+from cerebro_elastic.cli.commands import OnLastRun, OnRun
+from cerebro_elastic.cli.options import Json, argument, config_ids, echo, echo_json, option
 from cerebro_elastic.config import DECIDING_SECONDS
+from cerebro_elastic.core.history.keys import visits_of
+from cerebro_elastic.reporting.terminal import terminal
+from cerebro_elastic.runs.verbs import By
+from cerebro_elastic.system.process import begin_as_training
+from cerebro_elastic.system.words import counted
 
 if TYPE_CHECKING:
-    from cerebro_elastic.runs.run import Run
+    from cerebro_elastic.runs.results.replay import ReplayedVisit
 
-OneConfig = Annotated[
-    str, typer.Option(help="The config; `best` is the best one.", autocompletion=config_ids)
-]
+OneConfig = Annotated[str, option("best", "The config; `best` is the best one.", autocompletion=config_ids)]
 _MOST_DIFFERENCES = 20
 
 
-@on_last_run
-def verify(
-    run: Run,
-    head: Annotated[
-        str | None,
-        typer.Option(help="A head of the record that you noted earlier: the record must still contain it."),
-    ] = None,
-    export: Annotated[
-        Path | None,
-        typer.Option(help="The folder of a model that was exported from the run: compare it, too."),
-    ] = None,
-    time_limit: Annotated[
-        float, typer.Option(min=0, help="The most seconds to spend on making the run's decisions again.")
-    ] = DECIDING_SECONDS,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Make all decisions again, however long that takes.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
+class Verify(OnLastRun):
     """Check a run's history, and that all made from it agrees with it.
 
     The command checks the history against the invariants and its chain of digests, then spec, checkpoints,
@@ -55,41 +33,46 @@ def verify(
 
     Example: cerebro verify digits
     """
-    from cerebro_elastic.cli.output import head_text
-    from cerebro_elastic.cli.shapes import VerifyJson
-    from cerebro_elastic.core.history.keys import visits_of
-    from cerebro_elastic.reporting.tables import brief
-    from cerebro_elastic.runs.results.verify import verify as check
-    from cerebro_elastic.system.words import counted
 
-    result = run.result
-    notes: list[str] = []
-    violations = check(
-        result, head=head, export=export, seconds=math.inf if everything else time_limit, say=notes.append
+    head: str | None = option(
+        None, "A head of the record that you noted earlier: the record must still contain it."
     )
-    visits = sum(len(visits_of(event)) for event in result.events)
-    if as_json:
-        found = VerifyJson(visits=visits, violations=violations, notes=notes, head=result.head)
-        echo_json(found)
-    else:
-        for violation in violations:
-            echo(f"{violation.invariant}: {brief(violation.story, 500)}", err=True)
-        if not violations:
-            echo(f"{counted(len(result.events), 'event')}, {counted(visits, 'visit')}: all invariants hold")
-        for note in notes:
-            echo(f"note: {brief(note, 500)}")
-        if result.head is not None:
-            echo(head_text(result.run, result.head))
-    if violations:
-        raise typer.Exit(1)
+    export: Path | None = option(
+        None, "The folder of a model that was exported from the run: compare it, too."
+    )
+    time_limit: float = option(
+        DECIDING_SECONDS, "The most seconds to spend on making the run's decisions again.", min=0
+    )
+    everything: bool = option(False, "Make all decisions again, however long that takes.", "--all")
+    as_json: Json
+
+    def __call__(self) -> None:
+        from cerebro_elastic.cli.output import head_text
+        from cerebro_elastic.cli.shapes import VerifyJson
+        from cerebro_elastic.reporting.tables import brief
+        from cerebro_elastic.runs.results.verify import verify
+
+        result, seconds = self.opened().result, math.inf if self.everything else self.time_limit
+        notes: list[str] = []
+        violations = verify(result, head=self.head, export=self.export, seconds=seconds, say=notes.append)
+        visits = sum(len(visits_of(event)) for event in result.events)
+        if self.as_json:
+            echo_json(VerifyJson(visits=visits, violations=violations, notes=notes, head=result.head))
+        else:
+            for violation in violations:
+                echo(f"{violation.invariant}: {brief(violation.story, 500)}", err=True)
+            if not violations:
+                events = counted(len(result.events), "event")
+                echo(f"{events}, {counted(visits, 'visit')}: all invariants hold")
+            for note in notes:
+                echo(f"note: {brief(note, 500)}")
+            if result.head is not None:
+                echo(head_text(result.run, result.head))
+        if violations:
+            raise typer.Exit(1)
 
 
-@on_last_run
-def replay(
-    run: Run,
-    config: OneConfig = "best",
-    as_json: Json = False,
-) -> None:
+class Replay(OnLastRun):
     """Train a config again and compare it with the record, bit for bit.
 
     It is trained in the order of its visit log. Compared are each visit's state, metrics, samples, batches
@@ -99,65 +82,66 @@ def replay(
 
     Example: cerebro replay digits --config c0003
     """
-    from cerebro_elastic.system.process import begin_as_training
 
-    begin_as_training()
-    from cerebro_elastic.cli.shapes import ReplayJson, VisitJson
-    from cerebro_elastic.runs.results.replay import compare_results, what_differs
-    from cerebro_elastic.runs.results.replay import replay as again
-    from cerebro_elastic.system.words import counted
+    config: OneConfig
+    as_json: Json
 
-    result = run.result
-    name = result.config(config).config
-    notes = what_differs(result, name)
-    for text in notes:
-        echo(f"note: {text}", err=True)
-    replays = []
-    for replayed in again(result, name):
-        replays.append(replayed)
-        if as_json:
-            continue
-        mark = "same" if replayed.same else "DIFFERS"
-        echo(f"{replayed.visit.unit} on {replayed.visit.node}: {replayed.digest[:12]} {mark}")
-        for difference in replayed.differences[:_MOST_DIFFERENCES]:
-            echo(f"  {difference}")
-        if more := len(replayed.differences[_MOST_DIFFERENCES:]):
-            echo(f"  and {more} more")
-    derived = [str(difference) for difference in compare_results(result, name, replays)]
-    total, differ = counted(len(replays), "visit"), sum(not replayed.same for replayed in replays)
-    same = not (differ or derived)
-    if as_json:
-        visits = [
-            VisitJson(
-                unit=str(replayed.visit.unit),
-                node=replayed.visit.node,
-                digest=replayed.digest,
-                same=replayed.same,
-                differences=list(map(str, replayed.differences)),
+    def __call__(self) -> None:
+
+        begin_as_training()
+        from cerebro_elastic.cli.shapes import ReplayJson, VisitJson, filled
+        from cerebro_elastic.runs.results.replay import compare_results, replay, what_differs
+
+        result = self.opened().result
+        name = result.config(self.config).config
+        notes = what_differs(result, name)
+        for text in notes:
+            echo(f"note: {text}", err=True)
+        replays = []
+        for replayed in replay(result, name):
+            replays.append(replayed)
+            if not self.as_json:
+                _show(replayed)
+        derived = [str(difference) for difference in compare_results(result, name, replays)]
+        total, differ = counted(len(replays), "visit"), sum(not replayed.same for replayed in replays)
+        same = not (differ or derived)
+        if self.as_json:
+            visits = [
+                filled(
+                    VisitJson,
+                    replayed,
+                    unit=str(replayed.visit.unit),
+                    node=replayed.visit.node,
+                    differences=list(map(str, replayed.differences)),
+                )
+                for replayed in replays
+            ]
+            echo_json(
+                filled(
+                    ReplayJson, result, config=name, same=same, visits=visits, derived=derived, notes=notes
+                )
             )
-            for replayed in replays
-        ]
-        echo_json(
-            ReplayJson(run=result.run, config=name, same=same, visits=visits, derived=derived, notes=notes)
-        )
-    elif same:
-        echo(f"bit-identical to the record: {total} of {name}")
-    else:
-        for text in derived:
-            echo(f"{name}, {text}")
-        reason = ": what the notes above name may be the reason" if notes else ""
-        echo(f"{differ} of {total} of {name} not as recorded{reason}", err=True)
-    if not same:
-        raise typer.Exit(1)
+        elif same:
+            echo(f"bit-identical to the record: {total} of {name}")
+        else:
+            for text in derived:
+                echo(f"{name}, {text}")
+            reason = ": what the notes above name may be the reason" if notes else ""
+            echo(f"{differ} of {total} of {name} not as recorded{reason}", err=True)
+        if not same:
+            raise typer.Exit(1)
 
 
-@on_run
-def test(
-    run: Run,
-    top: Annotated[int, typer.Option(help="How many of the best configs to measure.")] = 1,
-    by: By = "",
-    as_json: Json = False,
-) -> None:
+def _show(replayed: ReplayedVisit) -> None:
+    mark = "same" if replayed.same else "DIFFERS"
+    echo(f"{replayed.visit.unit} on {replayed.visit.node}: {replayed.digest[:12]} {mark}")
+    for difference in replayed.differences[:_MOST_DIFFERENCES]:
+        echo(f"  {difference}")
+    if more := len(replayed.differences[_MOST_DIFFERENCES:]):
+        echo(f"  and {more} more")
+
+
+class Test(OnRun):
     """Measure the best configs of an ended run on its test set.
 
     The test set is `data.test` of the recipe. No unit, search or stopping rule reads the test set. A run
@@ -167,33 +151,32 @@ def test(
 
     Example: cerebro test digits --top 3
     """
-    from cerebro_elastic.cli.shapes import TestJson
-    from cerebro_elastic.reporting.tables import measured_by, measured_note, measured_table
-    from cerebro_elastic.reporting.terminal import terminal
 
-    before = run.result.view.state.measured
-    found = run.test(top, by=by)
-    if as_json:
-        echo_json(TestJson(run=run.id, measured=found, before=len(before)))
-        return
-    terminal().print(measured_table(found))
-    echo(measured_note(found))
-    if before:
-        names = ", ".join(dict.fromkeys(each.config for each in before))
-        echo(
-            f"The test set was looked at before: {names}, first on {measured_by(before[0])}. What was chosen "
-            "since then by somebody who knew these values is measured too well."
-        )
+    top: int = option(1, "How many of the best configs to measure.")
+    by: By = ""
+    as_json: Json
+
+    def __call__(self) -> None:
+        from cerebro_elastic.cli.shapes import TestJson
+        from cerebro_elastic.reporting.tables import measured_by, measured_note, measured_table
+
+        run = self.opened()
+        before = run.result.view.state.measured
+        found = run.test(self.top, by=self.by)
+        if self.as_json:
+            echo_json(TestJson(run=run.id, measured=found, before=len(before)))
+            return
+        terminal().print(measured_table(found))
+        echo(measured_note(found))
+        if before:
+            names = ", ".join(dict.fromkeys(each.config for each in before))
+            echo(
+                f"The test set was looked at before: {names}, first on {measured_by(before[0])}. What was "
+                "chosen since then by somebody who knew these values is measured too well."
+            )
 
 
-@on_last_run
-def report(
-    run: Run,
-    output: Annotated[
-        str | None,
-        typer.Option(help="A file or URL.", show_default="report.html in the run's folder, else RUN.html"),
-    ] = None,
-) -> None:
+class Report(OnLastRun):
     """Write a run's report.
 
     The report is one page for a browser, which needs no network: results, curves, nodes, faults, bytes. A run
@@ -201,19 +184,16 @@ def report(
 
     Example: cerebro report digits --output digits.html
     """
-    echo(run.report(output))
+
+    output: str | None = option(
+        None, "A file or URL.", show_default="report.html in the run's folder, else RUN.html"
+    )
+
+    def __call__(self) -> None:
+        echo(self.opened().report(self.output))
 
 
-@on_run
-def export(
-    run: Run,
-    folder: Annotated[str, typer.Argument(help="Where the model goes: a new or empty folder, or its URL.")],
-    config: OneConfig = "best",
-    merged: Annotated[
-        bool, typer.Option("--merged", help="Of an adapter of PEFT: the base with the adapter in it.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
+class Export(OnRun):
     """Export a trained model, to use without this package.
 
     The folder gets the config's weights after its best epoch (safetensors), a model card, and for a
@@ -225,15 +205,25 @@ def export(
 
     Example: cerebro export digits model --config c0003
     """
-    exported = run.export(folder, config, merged=merged)
-    if as_json:
+
+    folder: str = argument(..., "Where the model goes: a new or empty folder, or its URL.")
+    config: OneConfig
+    merged: bool = option(False, "Of an adapter of PEFT: the base with the adapter in it.")
+    as_json: Json
+
+    def __call__(self) -> None:
         from cerebro_elastic.cli.shapes import ExportJson
 
+        run = self.opened()
+        exported = run.export(self.folder, self.config, merged=self.merged)
         name, epoch, lacking = exported.row.config, exported.at.epoch, list(exported.not_carried)
-        echo_json(ExportJson(run=run.id, config=name, epoch=epoch, folder=folder, not_carried=lacking))
-        return
-    echo(f"{exported.row.config} after epoch {exported.at.epoch} is in {folder}: see README.md there")
-    if exported.not_carried:
-        echo("training on from there continues without:")
-    for name in exported.not_carried:
-        echo(f"  {name}")
+        if self.as_json:
+            echo_json(
+                ExportJson(run=run.id, config=name, epoch=epoch, folder=self.folder, not_carried=lacking)
+            )
+            return
+        echo(f"{name} after epoch {epoch} is in {self.folder}: see README.md there")
+        if lacking:
+            echo("training on from there continues without:")
+        for each in lacking:
+            echo(f"  {each}")

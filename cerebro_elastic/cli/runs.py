@@ -9,20 +9,21 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Column, Table
 
-from cerebro_elastic.cli.options import Home, Json, echo, echo_json, run_ids
+from cerebro_elastic.cli.commands import Command
+from cerebro_elastic.cli.options import Home, Json, argument, echo, echo_json, option, run_ids
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.reporting.terminal import plain_table, terminal
+from cerebro_elastic.system.words import counted, hparams_text, number
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from cerebro_elastic.runs.catalog import RunSummary
     from cerebro_elastic.runs.comparison import Comparison
     from cerebro_elastic.runs.run import Run
 
 Names = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="RUN", help="Run ids, or folders of runs.", autocompletion=run_ids),
+    list[str], argument([], "Run ids, or folders of runs.", metavar="RUN", autocompletion=run_ids)
 ]
 _SHOWN_EPOCHS = 60
 """Longer curves are shown by their end."""
@@ -30,11 +31,7 @@ _SHOWN_CONFIGS = 20
 """Further configs are counted."""
 
 
-def runs(
-    names: Names = None,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+class Runs(Command):
     """List the runs of a home, or compare some of them.
 
     Of each run: its state, its configs, its best value, its size on this machine, its age, and its project,
@@ -45,36 +42,48 @@ def runs(
 
     Example: cerebro runs digits digits-2
     """
-    from cerebro_elastic.runs.run import Run
 
-    opened = [Run.open(name, home=home) for name in names or ()]
-    if len(opened) < 2:
-        _list(home, opened, as_json)
-        return
-    comparison = opened[0].compare(*opened[1:])
-    if as_json:
-        echo_json(comparison)
-    else:
-        _show_comparison(comparison)
+    names: Names
+    home: Home
+    as_json: Json
+
+    def __call__(self) -> None:
+        from cerebro_elastic.runs.run import Run
+
+        opened = [Run.open(name, home=self.home) for name in self.names]
+        if len(opened) < 2:
+            self._list(opened)
+            return
+        comparison = opened[0].compare(*opened[1:])
+        if self.as_json:
+            echo_json(comparison)
+        else:
+            _show_comparison(comparison)
+
+    def _list(self, named: Sequence[Run]) -> None:
+        """The named runs, or all of the home."""
+        from cerebro_elastic.cli.shapes import RunsJson
+        from cerebro_elastic.runs.catalog import summaries
+        from cerebro_elastic.runs.folder import home_of
+
+        place = home_of(self.home).resolve()
+        if not (named or place.is_dir()):
+            raise RunError(
+                f"there is no folder of runs at {place}: name one with --home; `cerebro run` makes one"
+            )
+        found = summaries(place, [run.folder for run in named])
+        if self.as_json:
+            echo_json(RunsJson(home=str(place), runs=found))
+        elif not found:
+            echo(f"no run in {place}")
+        else:
+            terminal().print(_runs_table(found))
+            for summary in found:
+                if summary.problem is not None:
+                    terminal().print(f"{summary.run}: {summary.problem}", style="yellow", soft_wrap=True)
 
 
-def rm(
-    names: Names = None,
-    checkpoints: Annotated[
-        bool, typer.Option("--checkpoints", help="Remove only checkpoints, of runs that have ended.")
-    ] = False,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="With --checkpoints, what stays: `best`, the checkpoint of each config's best epoch; "
-            "`last`, each config's last one; `winner`, only the best config's best. May be given again.",
-            show_default="best",
-        ),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+class Rm(Command):
     """Remove runs and all that is theirs, or only their checkpoints.
 
     The command says what goes, and asks. The run's folder goes, its checkpoints and logs wherever they are
@@ -86,76 +95,61 @@ def rm(
 
     Example: cerebro rm digits --checkpoints --keep best
     """
-    if not names:
-        raise RunError("name the runs to remove; `cerebro runs` lists them")
-    if checkpoints:
-        _remove_checkpoints(names, keep or ["best"], yes, home, as_json)
-        return
-    if keep or as_json:
-        raise RunError("--keep and --json need --checkpoints, which keeps the runs: add it")
-    from cerebro_elastic.runs.folder import find_run
-    from cerebro_elastic.runs.removal import Removal
 
-    removals = [Removal.of(find_run(name, home)) for name in names]
-    for removal in removals:
-        echo(f"run {removal.folder.run}:")
-        for line in removal.lines():
-            echo(f"  {line}")
-    _agree("Remove this for good?", yes)
-    for removal in removals:
-        removal.perform()
-        echo(f"removed run {removal.folder.run}")
+    names: Names
+    checkpoints: bool = option(False, "Remove only checkpoints, of runs that have ended.")
+    keep: list[str] = option(
+        [],
+        "With --checkpoints, what stays: `best`, the checkpoint of each config's best epoch; "
+        "`last`, each config's last one; `winner`, only the best config's best. May be given again.",
+        show_default="best",
+    )
+    yes: bool = option(False, "Do not ask.", "--yes", "-y")
+    home: Home
+    as_json: Json
 
+    def __call__(self) -> None:
+        if not self.names:
+            raise RunError("name the runs to remove; `cerebro runs` lists them")
+        if self.checkpoints:
+            self._remove_checkpoints()
+            return
+        if self.keep or self.as_json:
+            raise RunError("--keep and --json need --checkpoints, which keeps the runs: add it")
+        from cerebro_elastic.runs.folder import find_run
+        from cerebro_elastic.runs.removal import Removal
 
-def _list(home: str | None, named: Sequence[Run], as_json: bool) -> None:
-    """The named runs, or all of the home."""
-    from cerebro_elastic.cli.shapes import RunsJson
-    from cerebro_elastic.reporting.terminal import terminal
-    from cerebro_elastic.runs.catalog import summaries
-    from cerebro_elastic.runs.folder import home_of
+        removals = [Removal.of(find_run(name, self.home)) for name in self.names]
+        for removal in removals:
+            echo(f"run {removal.folder.run}:")
+            for line in removal.lines():
+                echo(f"  {line}")
+        _agree("Remove this for good?", self.yes)
+        for removal in removals:
+            removal.perform()
+            echo(f"removed run {removal.folder.run}")
 
-    place = home_of(home).resolve()
-    if not (named or place.is_dir()):
-        raise RunError(
-            f"there is no folder of runs at {place}: name one with --home; `cerebro run` makes one"
-        )
-    found = summaries(place, [run.folder for run in named])
-    if as_json:
-        echo_json(RunsJson(home=str(place), runs=found))
-    elif not found:
-        echo(f"no run in {place}")
-    else:
-        terminal().print(_runs_table(found))
-        for summary in found:
-            if summary.problem is not None:
-                terminal().print(f"{summary.run}: {summary.problem}", style="yellow", soft_wrap=True)
+    def _remove_checkpoints(self) -> None:
+        from cerebro_elastic.cli.shapes import RmJson
+        from cerebro_elastic.runs.folder import find_run
+        from cerebro_elastic.runs.removal import prune, pruning
+        from cerebro_elastic.runs.results.result import RunResult
 
-
-def _remove_checkpoints(
-    names: Sequence[str], keep: Sequence[str], yes: bool, home: str | None, as_json: bool
-) -> None:
-    from cerebro_elastic.cli.shapes import RmJson
-    from cerebro_elastic.runs.folder import find_run
-    from cerebro_elastic.runs.removal import check_kept, pruning
-    from cerebro_elastic.runs.removal import prune as perform
-    from cerebro_elastic.runs.results.result import RunResult
-
-    rule = check_kept(keep)
-    results = [RunResult(find_run(name, home)) for name in names]
-    planned = [(result, pruning(result, rule)) for result in results]
-    work = [(result, found) for result, found in planned if found.urls]
-    if not as_json:
-        for _, found in planned:
-            for number, line in enumerate(found.lines()):
-                echo(f"{'  ' if number else ''}{line}")
-    if work:
-        _agree("Remove these checkpoints for good?", yes)
-    for result, found in work:
-        perform(result, found)
-        if not as_json:
-            echo(f"removed checkpoints of run {result.run}")
-    if as_json:
-        echo_json(RmJson(runs=[found for _, found in planned]))
+        results = [RunResult(find_run(name, self.home)) for name in self.names]
+        planned = [(result, pruning(result, self.keep or ["best"])) for result in results]
+        work = [(result, found) for result, found in planned if found.urls]
+        if not self.as_json:
+            for _, found in planned:
+                for number, line in enumerate(found.lines()):
+                    echo(f"{'  ' if number else ''}{line}")
+        if work:
+            _agree("Remove these checkpoints for good?", self.yes)
+        for result, found in work:
+            prune(result, found)
+            if not self.as_json:
+                echo(f"removed checkpoints of run {result.run}")
+        if self.as_json:
+            echo_json(RmJson(runs=[found for _, found in planned]))
 
 
 def _agree(question: str, yes: bool) -> None:
@@ -170,11 +164,8 @@ def _agree(question: str, yes: bool) -> None:
 
 
 def _runs_table(found: Iterable[RunSummary]) -> Table:
-    from rich.table import Column
 
     from cerebro_elastic.reporting.tables import bytes_text
-    from cerebro_elastic.reporting.terminal import plain_table
-    from cerebro_elastic.system.words import number
 
     found = list(found)
     projects = {summary.project for summary in found}
@@ -208,11 +199,8 @@ def _age(changed: float) -> str:
 
 
 def _show_comparison(comparison: Comparison) -> None:
-    from rich.table import Column
 
     from cerebro_elastic.reporting.tables import sparkline
-    from cerebro_elastic.reporting.terminal import plain_table, terminal
-    from cerebro_elastic.system.words import counted, hparams_text, number
 
     def text(value: object) -> str:
         if value is None:

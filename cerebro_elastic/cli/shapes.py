@@ -1,13 +1,12 @@
 """What each command prints with ``--json``: one object, of the shape that its row in ``SHAPES`` names.
 
-The commands build these types, so that mypy holds them to it; the reference lists their keys
-(``docs/generated.py``), and a test compares what commands print with them.
+The reference lists their keys (``docs/generated.py``), and a test compares what commands print with them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from typing_extensions import TypedDict  # pydantic needs this one up to Python 3.11
 
@@ -25,6 +24,9 @@ from cerebro_elastic.runs.exactness.outcome import CheckedConfig
 from cerebro_elastic.runs.forecast.live import LiveForecast
 from cerebro_elastic.runs.removal import Pruning
 from cerebro_elastic.runs.start.doctor import Finding
+from cerebro_elastic.runs.verbs import Done
+
+Shape = TypeVar("Shape")
 
 
 class RunsJson(TypedDict):
@@ -150,19 +152,6 @@ class OutcomeJson(TypedDict):
     exactness: ExactnessJson
     leaderboard: list[RowJson]
     """The best config first."""
-
-
-class ChangedJson(TypedDict):
-    """A change of a live run."""
-
-    run: str
-    said: str
-    """What was done, as a sentence."""
-    config: str | None
-    """The config that was stopped, resumed or added; `null` if it was the run or a node."""
-    hparams: Mapping[str, Any] | None
-    epoch: int | None
-    """How many full epochs are behind its state."""
 
 
 class VerifyJson(TypedDict):
@@ -337,6 +326,12 @@ class PlanJson(TypedDict):
     """Of a live run."""
 
 
+def filled(shape: type[Shape], source: object, **others: Any) -> Shape:
+    """An object of this shape: what ``source`` has by the names of its keys, and the ``others``."""
+    own = {key: getattr(source, key) for key in shape.__annotations__ if key not in others}
+    return shape(**own, **others)
+
+
 SHAPES: Mapping[str, Any] = {
     "run": OutcomeJson,
     "extend": OutcomeJson,
@@ -345,10 +340,10 @@ SHAPES: Mapping[str, Any] = {
     "status": StatusJson,
     "runs RUN RUN": Comparison,
     "rm --checkpoints": RmJson,
-    "stop": ChangedJson,
-    "resume": ChangedJson,
-    "add": ChangedJson,
-    "drain": ChangedJson,
+    "stop": Done,
+    "resume": Done,
+    "add": Done,
+    "drain": Done,
     "verify": VerifyJson,
     "replay": ReplayJson,
     "test": TestJson,

@@ -7,43 +7,40 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from cerebro_elastic.cli.commands import Command, OnRun
 from cerebro_elastic.cli.options import (
-    By,
-    Checkpoints,
     Epochs,
-    Etcd,
+    EtcdAddress,
     Grace,
     Home,
     Json,
-    Reuse,
+    RecipeFile,
     RunId,
-    RunName,
     SubmittedBy,
     Verbose,
     Yes,
     agreement,
-    config_ids,
+    argument,
     echo,
     ended_by_ctrl_c,
+    option,
     overrides,
-    parent,
     store_of,
     watch,
 )
-from cerebro_elastic.config import GRACE
 from cerebro_elastic.errors import RecipeError, RunError
+from cerebro_elastic.reporting.terminal import terminal
+from cerebro_elastic.runs import verbs
 from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.system.addresses import with_port
-from cerebro_elastic.system.words import one_line
 
 if TYPE_CHECKING:
+    from cerebro_elastic.recipes import Recipe
     from cerebro_elastic.recipes.fields import NodeRange
     from cerebro_elastic.runs.folder import RunFolder
-    from cerebro_elastic.runs.run import Run
+    from cerebro_elastic.runs.run import Run as OpenedRun
     from cerebro_elastic.runs.start.extend_and_retry import Terms
     from cerebro_elastic.runs.terminal_view import TerminalView
 
@@ -53,38 +50,48 @@ _STOPPED = "stopped; what was committed is safe. The same command continues from
 
 NodesHere = Annotated[
     int | None,
-    typer.Option(
+    option(
+        None,
+        "Nodes on this machine; they share its GPUs.",
         min=1,
-        help="Nodes on this machine; they share its GPUs.",
         show_default="one for each of its GPUs, else 1",
     ),
 ]
 
 
-def run(
-    recipe: Annotated[
-        Path | None, typer.Argument(help="The recipe, a YAML file.", show_default=False)
-    ] = None,
-    run_id: RunId = None,
-    nodes: Annotated[
-        str | None, typer.Option(help="Number of nodes on this machine, instead of the recipe's.")
-    ] = None,
-    epochs: Epochs = None,
-    checkpoints: Checkpoints = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Delete what an earlier run of this id has left.")
-    ] = False,
-    reuse: Reuse = False,
-    yes: Yes = False,
-    home: Home = None,
-    etcd: Etcd = None,
-    grace: Grace = GRACE,
-    verbose: Verbose = False,
-    as_json: Json = False,
-    ui: Annotated[
-        bool, typer.Option("--ui", help="Serve the live page beside the run (see `cerebro ui`).")
-    ] = False,
-) -> None:
+class _OfRecipe(Command):
+    """A command that runs a recipe."""
+
+    run_id: RunId
+    epochs: Epochs
+    checkpoints: str | None = option(
+        None, "URL of the checkpoints and logs, instead of the recipe's, e.g. s3://..."
+    )
+    reuse: bool = option(
+        False, "Take over what earlier runs of the home have trained, if code and data are the same."
+    )
+    home: Home
+    etcd: EtcdAddress
+    grace: Grace
+    verbose: Verbose
+
+    def changed(self, recipe: Path, nodes: object) -> Recipe:
+        """The recipe with what the options replace."""
+        from cerebro_elastic.recipes import load_recipe
+
+        return load_recipe(recipe, **overrides(nodes=nodes, epochs=self.epochs, checkpoints=self.checkpoints))
+
+    def view(self, recipe: Recipe, **settings: Any) -> TerminalView:
+        """What shows the run while it is live."""
+        from cerebro_elastic.reporting.gap import search_end
+        from cerebro_elastic.runs.terminal_view import TerminalView
+
+        return TerminalView(
+            recipe.objective, verbose=self.verbose, end=search_end(recipe.resolved()), **settings
+        )
+
+
+class Run(_OfRecipe):
     """Run a recipe on this machine, or continue an unfinished run of it.
 
     With --reuse, configs that earlier runs of the home have trained begin where these left them. Ctrl-C or
@@ -92,141 +99,99 @@ def run(
 
     Example: cerebro run recipes/digits.yaml --nodes 2
     """
-    if recipe is None:
-        raise RecipeError(
-            "name a recipe: cerebro run my_run.yaml. `cerebro init digits` writes one to begin with, and "
-            "`cerebro init` lists others"
+
+    recipe: Path | None = argument(None, "The recipe, a YAML file.", show_default=False)
+    nodes: str | None = option(None, "Number of nodes on this machine, instead of the recipe's.")
+    fresh: bool = option(False, "Delete what an earlier run of this id has left.")
+    yes: Yes
+    as_json: Json
+    ui: bool = option(False, "Serve the live page beside the run (see `cerebro ui`).")
+
+    def __call__(self) -> None:
+        if self.recipe is None:
+            raise RecipeError(
+                "name a recipe: cerebro run my_run.yaml. `cerebro init digits` writes one to begin with, and "
+                "`cerebro init` lists others"
+            )
+        echo(f"reading {self.recipe}", err=self.as_json)
+        with ended_by_ctrl_c(_STOPPED, self.grace), SharedImports() as imports:  # beside all below
+            recipe = self.changed(self.recipe, self.nodes)
+            from cerebro_elastic.recipes.references import check_named
+            from cerebro_elastic.runs.folder import run_folder
+            from cerebro_elastic.runs.start.places import check_places
+
+            check_named(recipe)  # at once, without what takes a while
+            if self.fresh or not run_folder(self.run_id or recipe.name, self.home).spec.exists():
+                check_places(recipe)
+            from cerebro_elastic.cli.output import conclude, show_outcome
+            from cerebro_elastic.runs.start.launch import Launch
+
+            launch = Launch.of(
+                recipe,
+                run_id=self.run_id,
+                home=self.home,
+                fresh=self.fresh,
+                store=store_of(self.etcd),
+                grace=self.grace,
+                agrees=agreement(self.yes),
+                reuse=self.reuse,
+            )
+            show, console = None if self.as_json else show_outcome, terminal(stderr=self.as_json)
+            page = _page(launch.folder) if self.ui else nullcontext()
+            with page, self.view(launch.recipe, console=console, conclude=show) as view:
+                result = launch(view.watcher, imports)
+        conclude(result, as_json=self.as_json, shown=view.concluded)
+
+
+class _Continued(OnRun, verbs.Verb):
+    """A command by which a run continues."""
+
+    yes: Yes
+    grace: Grace
+    verbose: Verbose
+    as_json: Json
+
+    @contextmanager
+    def going_on(self) -> Iterator[tuple[OpenedRun, Terms, TerminalView]]:
+        """The run, on which terms it continues, and the view that shows it meanwhile."""
+        stopped = (
+            "stopped; what was committed is safe. `cerebro run` with the run's recipe continues from there."
         )
-    echo(f"reading {recipe}", err=as_json)
-    with ended_by_ctrl_c(_STOPPED, grace), SharedImports() as imports:  # they continue beside all below
-        from cerebro_elastic.recipes import load_recipe
-        from cerebro_elastic.recipes.references import check_named
-        from cerebro_elastic.runs.folder import run_folder
-        from cerebro_elastic.runs.start.places import check_places
+        with ended_by_ctrl_c(stopped, self.grace), SharedImports() as imports:
+            from cerebro_elastic.cli.output import show_outcome
+            from cerebro_elastic.runs.start.extend_and_retry import Terms
+            from cerebro_elastic.runs.terminal_view import TerminalView
 
-        checked = load_recipe(recipe, **overrides(nodes=nodes, epochs=epochs, checkpoints=checkpoints))
-        check_named(checked)  # at once, without what takes a while
-        if fresh or not run_folder(run_id or checked.name, home).spec.exists():
-            check_places(checked)
-        from cerebro_elastic.cli.output import conclude, show_outcome
-        from cerebro_elastic.reporting.gap import search_end
-        from cerebro_elastic.reporting.terminal import terminal
-        from cerebro_elastic.runs.start.launch import Launch
-        from cerebro_elastic.runs.terminal_view import TerminalView
-
-        launch = Launch.of(
-            checked,
-            run_id=run_id,
-            home=home,
-            fresh=fresh,
-            store=store_of(etcd),
-            grace=grace,
-            agrees=agreement(yes),
-            reuse=reuse,
-        )
-        console, end = terminal(stderr=as_json), search_end(launch.recipe.resolved())
-        show = None if as_json else show_outcome
-        view = TerminalView(launch.recipe.objective, console, verbose=verbose, end=end, conclude=show)
-        with _page(launch.folder) if ui else nullcontext(), view:
-            result = launch(view.watcher, imports)
-    conclude(result, as_json=as_json, shown=view.concluded)
+            run = self.opened()
+            objective, console = run.result.recipe.objective, terminal(stderr=self.as_json)
+            show = None if self.as_json else show_outcome
+            with TerminalView(objective, console, verbose=self.verbose, conclude=show) as view:
+                agrees = agreement(self.yes)
+                yield run, Terms(self.grace, watcher=view.watcher, imports=imports, agrees=agrees), view
 
 
-def extend(
-    run: RunName,
-    epochs: Annotated[int | None, typer.Option(help="Epochs of each config in all.")] = None,
-    num: Annotated[int | None, typer.Option(help="Configs that the search may propose in all.")] = None,
-    budget: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE", help="A later bound of search.budget: units=400, deadline=2026-12-01T08:00."
-        ),
-    ] = None,
-    config: Annotated[
-        list[str] | None, typer.Option(help="Only this config gets more epochs; may be given again.")
-    ] = None,
-    top: Annotated[
-        int | None, typer.Option(help="How many of the best configs get more epochs; all by default.")
-    ] = None,
-    by: By = "",
-    yes: Yes = False,
-    home: Home = None,
-    etcd: Etcd = None,
-    grace: Grace = GRACE,
-    verbose: Verbose = False,
-    as_json: Json = False,
-) -> None:
-    """Continue an ended run, for more epochs, configs or budget.
+class Extend(verbs.Extend, _Continued):
+    def __call__(self) -> None:
+        with self.going_on() as (run, terms, view):
+            from cerebro_elastic.cli.output import conclude
+            from cerebro_elastic.runs.start.extend_and_retry import extend
 
-    Each config continues from its last checkpoint, as a resumed fit does: a schedule that was made for the
-    former number of epochs stays as it was. Ctrl-C stops the run cleanly; `cerebro run` with its recipe
-    continues it.
-
-    Example: cerebro extend digits --epochs 20 --top 3
-    """
-    bounds = dict(map(_bound, budget or []))
-    with _going_on(run, home, etcd, grace, yes, verbose, as_json) as (opened, terms, view):
-        from cerebro_elastic.cli.output import conclude
-        from cerebro_elastic.runs.extension import Wish
-        from cerebro_elastic.runs.start.extend_and_retry import extend as perform
-
-        wish = Wish(epochs, num, bounds, tuple(config or ()), top, by)
-        result = perform(opened.result, wish, terms)
-    conclude(result, as_json=as_json, shown=view.concluded)
+            result = extend(run.result, self, terms)
+        conclude(result, as_json=self.as_json, shown=view.concluded)
 
 
-def retry(
-    run: RunName,
-    configs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="CONFIG", help="Failed configs; by default all.", autocompletion=config_ids),
-    ] = None,
-    by: By = "",
-    yes: Yes = False,
-    home: Home = None,
-    etcd: Etcd = None,
-    grace: Grace = GRACE,
-    verbose: Verbose = False,
-    as_json: Json = False,
-) -> None:
-    """Train failed configs again, with the code as it is now.
+class Retry(verbs.Retry, _Continued):
+    def __call__(self) -> None:
+        with self.going_on() as (run, terms, view):
+            from cerebro_elastic.cli.output import conclude
+            from cerebro_elastic.runs.start.extend_and_retry import retry
 
-    They continue from their last checkpoints, or from the start if they have none; all others stay as they
-    are. An ended run continues in this command, and the record says which were tried again. In a live run
-    they continue at once, with the code that the run has imported.
-
-    Example: cerebro retry digits
-    """
-    with _going_on(run, home, etcd, grace, yes, verbose, as_json) as (opened, terms, view):
-        from cerebro_elastic.cli.output import conclude
-        from cerebro_elastic.runs.start.extend_and_retry import retry as perform
-
-        result = perform(opened, configs or (), one_line(by), terms)
-    if result.view.state.outcome is not None:
-        conclude(result, as_json=as_json, shown=view.concluded)
+            result = retry(run, self.configs, self.by, terms)
+        if result.view.state.outcome is not None:
+            conclude(result, as_json=self.as_json, shown=view.concluded)
 
 
-def host(
-    recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file: the same on all machines.")],
-    run_id: RunId = None,
-    hosts: Annotated[
-        str | None, typer.Option(help="Machines, MIN:MAX; with --nodes it replaces the recipe's `nodes`.")
-    ] = None,
-    nodes: NodesHere = None,
-    epochs: Epochs = None,
-    checkpoints: Checkpoints = None,
-    home: Home = None,
-    etcd: Annotated[
-        str | None,
-        typer.Option(
-            help="HOST:PORT of an etcd, by default the recipe's; @NAME:PORT reads the host from $NAME."
-        ),
-    ] = None,
-    grace: Grace = GRACE,
-    reuse: Reuse = False,
-    verbose: Verbose = False,
-    submitted_by: SubmittedBy = None,
-) -> None:
+class Host(_OfRecipe):
     """Take part in a recipe's run, together with other machines.
 
     All of them run the same command. The first machine opens the run, the others join; each may lead it.
@@ -236,54 +201,41 @@ def host(
 
     Example: cerebro host recipes/digits.yaml --etcd etcd.example.org:2379 --hosts 2:8
     """
-    with ended_by_ctrl_c(_LEFT, grace), SharedImports() as imports:
-        watch(submitted_by)
-        from cerebro_elastic.cli.output import conclude, show_outcome
-        from cerebro_elastic.recipes import load_recipe
-        from cerebro_elastic.reporting.gap import search_end
-        from cerebro_elastic.reporting.terminal import terminal
-        from cerebro_elastic.runs.start.host import host as take_part
-        from cerebro_elastic.runs.start.host import nodes_of_hosts
-        from cerebro_elastic.runs.terminal_view import TerminalView
 
-        machines = _range(hosts)
-        size = None if machines is None else nodes_of_hosts(machines, nodes)  # its gangs may need as many
-        checked = load_recipe(recipe, **overrides(nodes=size, epochs=epochs, checkpoints=checkpoints))
-        end = search_end(checked.resolved())
-        view = TerminalView(
-            checked.objective,
-            terminal(),
-            moving=False,
-            verbose=verbose,
-            end=end,
-            conclude=show_outcome,
-        )
-        with view:
-            result = take_part(
-                checked,
-                run_id=run_id,
-                hosts=machines,
-                nodes=nodes,
-                home=home,
-                store=store_of(host_resolved(etcd, os.environ)),
-                grace=grace,
-                reuse=reuse,
-                watcher=view.watcher,
-                imports=imports,
-            )
-    conclude(result, shown=view.concluded)
+    recipe: Path = argument(..., "The recipe, a YAML file: the same on all machines.")
+    hosts: str | None = option(None, "Machines, MIN:MAX; with --nodes it replaces the recipe's `nodes`.")
+    nodes: NodesHere
+    etcd: str | None = option(
+        None, "HOST:PORT of an etcd, by default the recipe's; @NAME:PORT reads the host from $NAME."
+    )
+    submitted_by: SubmittedBy
+
+    def __call__(self) -> None:
+        with ended_by_ctrl_c(_LEFT, self.grace), SharedImports() as imports:
+            watch(self.submitted_by)
+            from cerebro_elastic.cli.output import conclude, show_outcome
+            from cerebro_elastic.runs.start.host import host, nodes_of_hosts
+
+            hosts = _range(self.hosts)
+            size = None if hosts is None else nodes_of_hosts(hosts, self.nodes)  # its gangs may need as many
+            recipe = self.changed(self.recipe, size)
+            with self.view(recipe, moving=False, conclude=show_outcome) as view:
+                result = host(
+                    recipe,
+                    run_id=self.run_id,
+                    hosts=hosts,
+                    nodes=self.nodes,
+                    home=self.home,
+                    store=store_of(host_resolved(self.etcd, os.environ)),
+                    grace=self.grace,
+                    reuse=self.reuse,
+                    watcher=view.watcher,
+                    imports=imports,
+                )
+        conclude(result, shown=view.concluded)
 
 
-def join(
-    run: RunName,
-    name: Annotated[
-        str | None, typer.Option(help="The node's name.", show_default="the host's with a suffix")
-    ] = None,
-    nodes: NodesHere = None,
-    home: Home = None,
-    etcd: Etcd = None,
-    grace: Grace = GRACE,
-) -> None:
+class Join(OnRun):
     """Make this machine a node of a live run.
 
     The machine may also lead the run. The command ends with the run. On Ctrl-C or SIGTERM the node leaves: it
@@ -291,98 +243,30 @@ def join(
 
     Example: cerebro join digits --etcd etcd.example.org:2379
     """
-    with ended_by_ctrl_c(_LEFT, grace):
-        from cerebro_elastic.reporting.terminal import terminal
-        from cerebro_elastic.runs.start.join import join as take_part
-        from cerebro_elastic.runs.terminal_view import TerminalView
 
-        with TerminalView(None, terminal(), moving=False) as view:
-            result = take_part(
-                run,
-                name=name,
-                nodes=nodes,
-                home=home,
-                store=store_of(etcd),
-                grace=grace,
-                watcher=view.watcher,
-            )
-    echo(f"a record of the run is at {result.folder.path}")
+    name: str | None = option(None, "The node's name.", show_default="the host's with a suffix")
+    nodes: NodesHere
+    grace: Grace
 
+    def __call__(self) -> None:
+        with ended_by_ctrl_c(_LEFT, self.grace):
+            from cerebro_elastic.runs.start.join import join
+            from cerebro_elastic.runs.terminal_view import TerminalView
 
-def etcd(
-    run: Annotated[str, typer.Argument(help="The id of the run that the etcd serves.")],
-    port: Annotated[int, typer.Option(min=1, max=65535, help="The port for clients.")] = 2379,
-    listen: Annotated[
-        str, typer.Option(help="This machine's address or name for clients; 0.0.0.0 for all its addresses.")
-    ] = "127.0.0.1",
-    restore: Annotated[
-        bool, typer.Option("--restore", help="Begin with the record of the run, whose etcd is lost.")
-    ] = False,
-    storage: Annotated[
-        str | None,
-        typer.Option(
-            help="The run's checkpoints, with a copy of its record: an etcd without data begins with that.",
-            show_default=False,
-        ),
-    ] = None,
-    home: Home = None,
-    submitted_by: SubmittedBy = None,
-) -> None:
-    """Serve an etcd for the hosts of one run, until they have ended.
-
-    The command makes the run's key. Clients need it, and connections are encrypted. An etcd that is lost with
-    its disk is restored from the record, on any machine that has the key.
-
-    Example: cerebro etcd digits --listen 0.0.0.0
-    """
-    from cerebro_elastic.reporting.terminal import terminal
-    from cerebro_elastic.runs.start.etcd_server import FAREWELL, serve
-    from cerebro_elastic.runs.terminal_view import TerminalView
-
-    stopped = "etcd stopped; the same command continues with its data."
-    with ended_by_ctrl_c(stopped, FAREWELL), TerminalView(None, terminal(), moving=False) as view:
-        watch(submitted_by)
-        # A job on the submitting machine serves no other machine.
-        listen = "127.0.0.1" if submitted_by == parent() else listen
-        serve(
-            run,
-            port=port,
-            listen=listen,
-            home=home,
-            restore=restore,
-            storage=storage,
-            watcher=view.watcher,
-        )
+            with TerminalView(moving=False) as view:
+                result = join(
+                    self.run,
+                    name=self.name,
+                    nodes=self.nodes,
+                    home=self.home,
+                    store=store_of(self.etcd),
+                    grace=self.grace,
+                    watcher=view.watcher,
+                )
+        echo(f"a record of the run is at {result.folder.path}")
 
 
-def ray(
-    recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file.")],
-    run_id: RunId = None,
-    hosts: Annotated[
-        str | None, typer.Option(help="Hosts, MIN:MAX; each is an actor of Ray.", show_default="its nodes")
-    ] = None,
-    nodes: Annotated[
-        int | None, typer.Option(min=1, help="Nodes of each host.", show_default="one per GPU")
-    ] = None,
-    cpus: Annotated[
-        int | None, typer.Option(min=1, help="CPUs of each host.", show_default="those of its nodes")
-    ] = None,
-    gpus: Annotated[int, typer.Option(min=0, help="GPUs of each host.")] = 0,
-    address: Annotated[str, typer.Option(help="HOST:PORT of the cluster's head.")] = "auto",
-    working_dir: Annotated[
-        Path | None, typer.Option(help="The project's folder, which Ray copies to the machines.")
-    ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for larger machines, which the autoscaler is to bring.")
-    ] = False,
-    epochs: Epochs = None,
-    checkpoints: Checkpoints = None,
-    home: Home = None,
-    etcd: Etcd = None,
-    grace: Grace = GRACE,
-    reuse: Reuse = False,
-    verbose: Verbose = False,
-) -> None:
+class Ray(_OfRecipe):
     """Run a recipe on a Ray cluster, or continue its run there.
 
     Ray places the hosts, and replaces those that it loses. Ctrl-C or SIGTERM stops the run cleanly; the same
@@ -390,53 +274,25 @@ def ray(
 
     Example: cerebro ray recipes/digits.yaml --hosts 2:8 --cpus 4 --working-dir .
     """
-    from cerebro_elastic.cli.output import conclude
-    from cerebro_elastic.registry import load
-    from cerebro_elastic.runs.terminal_view import Watcher
 
-    launch = load("cerebro.launchers", "ray")
-    with ended_by_ctrl_c(_STOPPED):
-        result = launch(
-            recipe,
-            run_id=run_id,
-            hosts=hosts,
-            nodes=nodes,
-            cpus=cpus,
-            gpus=gpus,
-            address=address,
-            working_dir=working_dir,
-            wait=wait,
-            home=home,
-            etcd=etcd,
-            epochs=epochs,
-            checkpoints=checkpoints,
-            grace=grace,
-            reuse=reuse,
-            verbose=verbose,
-            watcher=Watcher(say=echo),
-        )
-    conclude(result)
+    recipe: RecipeFile
+    hosts: str | None = option(None, "Hosts, MIN:MAX; each is an actor of Ray.", show_default="its nodes")
+    nodes: int | None = option(None, "Nodes of each host.", min=1, show_default="one per GPU")
+    cpus: int | None = option(None, "CPUs of each host.", min=1, show_default="those of its nodes")
+    gpus: int = option(0, "GPUs of each host.", min=0)
+    address: str = option("auto", "HOST:PORT of the cluster's head.")
+    working_dir: Path | None = option(None, "The project's folder, which Ray copies to the machines.")
+    wait: bool = option(False, "Wait for larger machines, which the autoscaler is to bring.")
 
+    def __call__(self) -> None:
+        from cerebro_elastic.cli.output import conclude
+        from cerebro_elastic.registry import load
+        from cerebro_elastic.runs.terminal_view import Watcher
 
-@contextmanager
-def _going_on(
-    run: str, home: str | None, etcd: str | None, grace: float, yes: bool, verbose: bool, as_json: bool
-) -> Iterator[tuple[Run, Terms, TerminalView]]:
-    """The run that a command continues, on which terms, and the view that shows it meanwhile."""
-    stopped = "stopped; what was committed is safe. `cerebro run` with the run's recipe continues from there."
-    with ended_by_ctrl_c(stopped, grace), SharedImports() as imports:
-        from cerebro_elastic.cli.output import show_outcome
-        from cerebro_elastic.reporting.terminal import terminal
-        from cerebro_elastic.runs.run import Run
-        from cerebro_elastic.runs.start.extend_and_retry import Terms
-        from cerebro_elastic.runs.terminal_view import TerminalView
-
-        opened = Run.open(run, home=home, store=store_of(etcd))
-        objective, console = opened.result.recipe.objective, terminal(stderr=as_json)
-        show = None if as_json else show_outcome
-        with TerminalView(objective, console, verbose=verbose, conclude=show) as view:
-            terms = Terms(grace, watcher=view.watcher, imports=imports, agrees=agreement(yes))
-            yield opened, terms, view
+        launch = load("cerebro.launchers", "ray")
+        with ended_by_ctrl_c(_STOPPED):
+            result = launch(**dict(self), watcher=Watcher(say=echo))
+        conclude(result)
 
 
 def host_resolved(address: str | None, env: Mapping[str, str]) -> str | None:
@@ -459,16 +315,6 @@ def _range(hosts: str | None) -> NodeRange | None:
         return None if hosts is None else node_range(hosts)
     except ValueError:
         raise RunError(f"--hosts is {hosts!r}: give a number, or a range MIN:MAX such as 2:8") from None
-
-
-def _bound(text: str) -> tuple[str, float | str]:
-    name, _, value = text.partition("=")
-    if name == "deadline":
-        return name, value
-    try:
-        return name, float(value)
-    except ValueError as exc:
-        raise typer.BadParameter(f"{text!r} is not KEY=NUMBER, such as units=400") from exc
 
 
 @contextmanager

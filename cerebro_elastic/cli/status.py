@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import typer
 from rich.table import Column
 from rich.text import Text
 
-from cerebro_elastic.cli.options import Etcd, Home, Json, Verbose, echo, echo_json, on_last_run, store_of
+from cerebro_elastic.cli.commands import Command, OnLastRun
+from cerebro_elastic.cli.options import EtcdAddress, Home, Json, Verbose, echo, echo_json, store_of
 from cerebro_elastic.cli.output import head_text, state_json
 from cerebro_elastic.cli.shapes import DoctorJson
 from cerebro_elastic.errors import RunError
@@ -19,20 +18,11 @@ from cerebro_elastic.reporting.progress import progress_view
 from cerebro_elastic.reporting.terminal import plain_table, terminal
 from cerebro_elastic.runs.folder import home_of
 
-if TYPE_CHECKING:
-    from cerebro_elastic.runs.run import Run
-
-
 _LINES = 60
 """The most lines of nodes and configs, unless all are asked for."""
 
 
-@on_last_run
-def status(
-    run: Run,
-    verbose: Verbose = False,
-    as_json: Json = False,
-) -> None:
+class Status(OnLastRun):
     """Show the state of a run, live or ended.
 
     Of many configs it shows the best, those in training and those that failed. With --verbose it shows all,
@@ -40,50 +30,64 @@ def status(
 
     Example: cerebro status digits --verbose
     """
-    from cerebro_elastic.runs.counting import counting_text
 
-    if verbose and as_json:
-        raise RunError("--verbose would do nothing with --json, which has it all: leave it out")
-    now = run.status()
-    objective = run.spec.objective
-    end = search_end(run.spec.recipe)
-    outlook = budget_outlook(now.state, end)
-    if as_json:
-        echo_json(state_json(run.id, now.state, objective, now.live, now.head, outlook, end))
-        return
-    console = terminal()
-    how = "live" if now.live else now.state.outcome or "not running; the same `cerebro run` continues it"
-    led = f", led by {now.state.leader}" if now.state.leader else ""
-    console.print(f"run {run.id}: {how}{led}", soft_wrap=True)
-    notes = [outlook.text] if outlook is not None else []
-    waits = now.live and now.state.usage.began is None  # rows are counted before the first unit
-    if waits and (counting := counting_text(run.spec)) is not None:
-        notes.append(counting)
-    lines = None if verbose else _LINES
-    console.print(progress_view(now.state, objective, None, lines, verbose=verbose, notes=notes, end=end))
-    if verbose and (profiles := profile_rows(now.state)):
-        console.print(profiles_view(profiles))
-    if now.head is not None:
-        console.print(head_text(run.id, now.head), soft_wrap=True)
+    verbose: Verbose
+    as_json: Json
+
+    def __call__(self) -> None:
+        from cerebro_elastic.runs.counting import counting_text
+
+        if self.verbose and self.as_json:
+            raise RunError("--verbose would do nothing with --json, which has it all: leave it out")
+        run = self.opened()
+        now = run.status()
+        objective = run.spec.objective
+        end = search_end(run.spec.recipe)
+        if self.as_json:
+            echo_json(state_json(run.id, now, objective, end))
+            return
+        console = terminal()
+        how = "live" if now.live else now.state.outcome or "not running; the same `cerebro run` continues it"
+        led = f", led by {now.state.leader}" if now.state.leader else ""
+        console.print(f"run {run.id}: {how}{led}", soft_wrap=True)
+        outlook = budget_outlook(now.state, end)
+        notes = [outlook.text] if outlook is not None else []
+        waits = now.live and now.state.usage.began is None  # rows are counted before the first unit
+        if waits and (counting := counting_text(run.spec)) is not None:
+            notes.append(counting)
+        lines = None if self.verbose else _LINES
+        console.print(
+            progress_view(now.state, objective, None, lines, verbose=self.verbose, notes=notes, end=end)
+        )
+        if self.verbose and (profiles := profile_rows(now.state)):
+            console.print(profiles_view(profiles))
+        if now.head is not None:
+            console.print(head_text(run.id, now.head), soft_wrap=True)
 
 
-def doctor(home: Home = None, etcd: Etcd = None, as_json: Json = False) -> None:
+class Doctor(Command):
     """Check what a run needs on this machine, and show what works.
 
     Example: cerebro doctor --home /scratch/runs
     """
-    from cerebro_elastic.runs.start.doctor import examine, next_step
 
-    table = plain_table("", "", Column(overflow="fold"), show_header=False)
-    marks = {True: Text("ok", "green"), False: Text("bad", "red"), None: Text("absent", "yellow")}
-    findings = list(examine(home_of(home), store_of(etcd)))
-    for finding in findings:
-        table.add_row(marks[finding.ok], finding.what, finding.detail)
-    if as_json:
-        echo_json(DoctorJson(findings=findings))
-    else:
-        terminal().print(table)
-        if (advice := next_step(findings)) is not None:
-            echo(advice)
-    if any(finding.ok is False for finding in findings):
-        raise typer.Exit(1)
+    home: Home
+    etcd: EtcdAddress
+    as_json: Json
+
+    def __call__(self) -> None:
+        from cerebro_elastic.runs.start.doctor import examine, next_step
+
+        table = plain_table("", "", Column(overflow="fold"), show_header=False)
+        marks = {True: Text("ok", "green"), False: Text("bad", "red"), None: Text("absent", "yellow")}
+        findings = list(examine(home_of(self.home), store_of(self.etcd)))
+        for finding in findings:
+            table.add_row(marks[finding.ok], finding.what, finding.detail)
+        if self.as_json:
+            echo_json(DoctorJson(findings=findings))
+        else:
+            terminal().print(table)
+            if (advice := next_step(findings)) is not None:
+                echo(advice)
+        if any(finding.ok is False for finding in findings):
+            raise typer.Exit(1)

@@ -28,8 +28,10 @@ from cerebro_elastic.runs.start.etcd_server import store_for_hosts as store_for_
 from cerebro_elastic.runs.start.host import ENDED as ENDED
 from cerebro_elastic.runs.terminal_view import TerminalView as TerminalView
 from cerebro_elastic.runs.terminal_view import Watcher as Watcher
+from cerebro_elastic.runs.verbs import checked as checked
 from cerebro_elastic.search import studies as studies
 from cerebro_elastic.store.ledger.operators import Allowance as Allowance
 from cerebro_elastic.system.departure import interrupts_at_rest as interrupts_at_rest
+from cerebro_elastic.system.words import number as number
 from cerebro_elastic.system.words import with_name as with_name
 from cerebro_elastic.training.unit_runner import make_task as make_task

@@ -3,8 +3,8 @@ from what the run's history says."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cerebro_elastic.core.decisions.observing import observe
@@ -23,31 +23,14 @@ from cerebro_elastic.reporting.budget import EXTENDED, ended_early
 from cerebro_elastic.runs.attach import trainings_named
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.verbs import Extend
 from cerebro_elastic.search.budgets import USED_UP
 from cerebro_elastic.search.halving import why_not_longer, why_not_more
 from cerebro_elastic.search.members import MemberSearch
 from cerebro_elastic.system.words import counted, for_reader, option
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What a person asks of a run that has ended."""
-
-    epochs: int | None = None
-    """The number of epochs of each config; ``None``: as many as it had."""
-    num: int | None = None
-    """The number of configs that the search may propose in all; ``None``: as many as it had."""
-    budget: Mapping[str, float | str] = field(default_factory=dict)
-    """Keys of the recipe's ``search.budget``, and their new values: numbers, or a deadline."""
-    configs: Sequence[str] = ()
-    """The configs that continue, by id."""
-    top: int | None = None
-    """The number of best configs that continue."""
-    by: str = ""
-    """The name of the person who requests it, for the record."""
-
-
-def extended(result: RunResult, wish: Wish) -> Spec:
+def extended(result: RunResult, wish: Extend) -> Spec:
     """The spec of the run ``result`` after the extension, whose last ``extensions`` says what changes. Raises
     ``RunError`` if the run cannot be extended so, with the reason."""
     spec, state = result.spec, result.view.state
@@ -113,7 +96,7 @@ def _next_extension(spec: Spec, state: State, names: Collection[str], by: str) -
     )
 
 
-def _check_wish(wish: Wish) -> None:
+def _check_wish(wish: Extend) -> None:
     if wish.epochs is None and wish.num is None and not wish.budget:
         raise RunError(
             f"say by how much: {option('epochs')}, the epochs of each config in all; {option('num')}, the "
@@ -135,7 +118,7 @@ def _check_wish(wish: Wish) -> None:
         raise RunError(f"{option('budget')} {unknown[0]}=...: {did_you_mean(unknown[0], EXTENDED)}")
 
 
-def _longer_recipe(spec: Spec, wish: Wish) -> Recipe:
+def _longer_recipe(spec: Spec, wish: Extend) -> Recipe:
     """The recipe after the extension. Raises ``RunError`` for what would be less than before."""
     recipe = spec.load_recipe()
     values: dict[str, Any] = {}
@@ -191,7 +174,7 @@ def _more_configs(recipe: Recipe, num: int) -> int:
     return num
 
 
-def _chosen(result: RunResult, wish: Wish, epochs: int) -> list[str]:
+def _chosen(result: RunResult, wish: Extend, epochs: int) -> list[str]:
     """The configs that continue."""
     state, visits = result.view.state, result.view.visits
     if wish.configs:
@@ -214,7 +197,7 @@ def _chosen(result: RunResult, wish: Wish, epochs: int) -> list[str]:
     return [config.id for name in may for config in groups[name]]
 
 
-def _may_go_on(config: Config, visits: Sequence[Visit], wish: Wish) -> bool:
+def _may_go_on(config: Config, visits: Sequence[Visit], wish: Extend) -> bool:
     """Whether the config continues without being named: it has used up its epochs, or the budget has stopped
     it."""
     if config.status is Status.FINISHED:

@@ -182,12 +182,20 @@ class Run(ControlledRun):
             >>> [(len(row.curve), row.status.value) for row in result.leaderboard]
             [(2, 'finished'), (2, 'finished')]
         """
-        from cerebro_elastic.runs.extension import Wish
         from cerebro_elastic.runs.start.extend_and_retry import Terms, extend
         from cerebro_elastic.runs.start.prepare_run import agreement
         from cerebro_elastic.runs.terminal_view import Watcher
+        from cerebro_elastic.runs.verbs import Extend, checked
 
-        wish = Wish(epochs, num, budget or {}, tuple(configs), top, one_line(by))
+        given = {
+            "epochs": epochs,
+            "num": num,
+            "budget": budget or {},
+            "configs": configs,
+            "top": top,
+            "by": by,
+        }
+        wish = checked(Extend, given)
         terms = Terms(grace, callbacks, watcher or Watcher(), agrees=agreement(changed_code))
         return extend(self.result, wish, terms)
 

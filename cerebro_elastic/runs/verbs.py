@@ -1,27 +1,27 @@
-"""What people ask of a live run, as one table: each verb's arguments, what it does, and what it answers.
+"""What people ask of a run, as one table: each verb's arguments, what it does, and what it answers.
 
-The commands (``cli/control.py``) and the requests of the live page are made from it. Each verb calls the
-method of ``Run`` with its name.
+The commands (``cli/control.py``, ``cli/start.py``) and the requests of the live page are made from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from cerebro_elastic.config import A_DAY
-from cerebro_elastic.core.model.configs import ConfigStart
-from cerebro_elastic.errors import RunError
+from cerebro_elastic.core.model.configs import ConfigStart, HParams
+from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.system.words import counted, one_line
 
 if TYPE_CHECKING:
     from cerebro_elastic.core.model.configs import Config
     from cerebro_elastic.runs.run import Run
 
-_Verb = TypeVar("_Verb", bound="Verb")
+_Arguments = TypeVar("_Arguments", bound=BaseModel)
 
 _CONFIG = "The config, as `cerebro status` names it."
 By = Annotated[
@@ -34,12 +34,21 @@ Reason = Annotated[str, Field(description="The reason, for the record.", max_len
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a verb has done."""
+    """A change of a run."""
 
+    run: str
     said: str
-    """A sentence for people."""
-    config: Config | None = None
-    """The config that it was about, as it is now; of several trainings, the first."""
+    """What was done, as a sentence."""
+    config: str | None = None
+    """The config that was stopped, resumed or added; `null` if it was the run or a node."""
+    hparams: HParams | None = None
+    epoch: int | None = None
+    """How many full epochs are behind its state."""
+
+    @classmethod
+    def to(cls, config: Config, run: Run, said: str) -> Self:
+        """A change of a config; of several trainings, the first."""
+        return cls(run.id, said, config.seen_as, config.hparams, config.epoch)
 
 
 class Verb(BaseModel):
@@ -47,6 +56,8 @@ class Verb(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    words: ClassVar[tuple[str, ...]] = ()
+    """The fields that a command takes without the name of an option."""
     by: By = ""
 
     def perform(self, run: Run) -> Done:
@@ -68,6 +79,7 @@ class Stop(Verb):
     Example: cerebro stop digits c0003 --reason "diverges"
     """
 
+    words = ("config",)
     config: str | None = Field(None, description=_CONFIG)
     all: bool = Field(False, description="End the run: stop all its configs.")
     reason: Reason = ""
@@ -77,9 +89,11 @@ class Stop(Verb):
             raise RunError(f"name a config of run {run.id}, or give --all to end the whole run")
         if self.config is None:
             count = counted(run.end(**self.record()), "config")
-            return Done(f"run {run.id} has ended; {count} stopped; `extend` continues it")
+            return Done(run.id, f"run {run.id} has ended; {count} stopped; `extend` continues it")
         config = run.stop(self.config, **self.record())
-        return Done(f"{self.config} is stopped in epoch {config.epoch + 1}; `resume` continues it", config)
+        return Done.to(
+            config, run, f"{self.config} is stopped in epoch {config.epoch + 1}; `resume` continues it"
+        )
 
 
 class Resume(Verb):
@@ -90,12 +104,13 @@ class Resume(Verb):
     Example: cerebro resume digits c0003
     """
 
+    words = ("config",)
     config: str = Field(description=_CONFIG)
     reason: Reason = ""
 
     def perform(self, run: Run) -> Done:
         config = run.resume(self.config, **self.record())
-        return Done(f"{self.config} continues in epoch {config.epoch + 1}", config)
+        return Done.to(config, run, f"{self.config} continues in epoch {config.epoch + 1}")
 
 
 class Add(Verb):
@@ -107,6 +122,7 @@ class Add(Verb):
     Example: cerebro add digits lr=0.003 --like c0003 --from best
     """
 
+    words = ("hparams",)
     hparams: dict[str, str] = Field({}, description="Its hyper-parameters, e.g. lr=0.01.")
     like: str | None = Field(None, description="The config that has the others; without it, name all.")
     start: ConfigStart = Field(
@@ -122,7 +138,7 @@ class Add(Verb):
 
         hparams = {name: read_value(name, text) for name, text in self.hparams.items()}
         new = run.add(hparams, like=self.like, start=self.start, **self.record())
-        return Done(added_text(new, self.like, self.start), new)
+        return Done.to(new, run, added_text(new, self.like, self.start))
 
 
 class Drain(Verb):
@@ -133,6 +149,7 @@ class Drain(Verb):
     Example: cerebro drain digits node-1 --grace 60
     """
 
+    words = ("node",)
     node: str = Field(description="The node, as `cerebro status` names it.")
     grace: float = Field(
         A_DAY, ge=0, description="Seconds for the present unit; a longer one is handed on part-way."
@@ -141,18 +158,133 @@ class Drain(Verb):
     def perform(self, run: Run) -> Done:
         run.drain(self.node, grace=self.grace)
         given = "" if self.grace >= A_DAY else f", or part-way through it after {self.grace:g} s"
-        return Done(f"{self.node} leaves run {run.id} when its unit is done{given}")
+        return Done(run.id, f"{self.node} leaves run {run.id} when its unit is done{given}")
 
 
-VERBS: Mapping[str, type[Verb]] = {kind.__name__.lower(): kind for kind in (Stop, Resume, Add, Drain)}
+class Extend(Verb):
+    """Continue an ended run, for more epochs, configs or budget.
+
+    Each config continues from its last checkpoint, as a resumed fit does: a schedule that was made for the
+    former number of epochs stays as it was. Ctrl-C stops the run cleanly; `cerebro run` with its recipe
+    continues it.
+
+    Example: cerebro extend digits --epochs 20 --top 3
+    """
+
+    epochs: int | None = Field(None, description="Epochs of each config in all.")
+    num: int | None = Field(None, description="Configs that the search may propose in all.")
+    budget: dict[str, float | str] = Field(
+        {}, description="A later bound of search.budget: units=400, deadline=2026-12-01T08:00."
+    )
+    configs: list[str] = Field([], description="Only this config gets more epochs; may be given again.")
+    top: int | None = Field(None, description="How many of the best configs get more epochs; all by default.")
+
+    @field_validator("budget")
+    @classmethod
+    def _numbers(cls, budget: Mapping[str, float | str]) -> dict[str, float | str]:
+        try:
+            return {key: bound if key == "deadline" else float(bound) for key, bound in budget.items()}
+        except ValueError as error:
+            raise ValueError(f"{error}: give KEY=NUMBER, such as units=400") from None
+
+    def perform(self, run: Run) -> Done:
+        """Extend it without waiting: the run continues in a process of its own, or waits for its hosts. All
+        is checked before anything is changed."""
+        from cerebro_elastic.runs.start.extend_and_retry import Terms, extend, planned
+
+        result = run.result
+        if result.shared_store is not None:
+            extend(result, self, Terms())
+            return Done(
+                run.id, f"{run.id} is extended. It continues once its hosts run their former command again."
+            )
+        return _started(run, self, len(planned(result, self).extensions[-1].configs))
+
+
+class Retry(Verb):
+    """Train failed configs again, with the code as it is now.
+
+    They continue from their last checkpoints, or from the start if they have none; all others stay as they
+    are. An ended run continues in this command, and the record says which were tried again. In a live run
+    they continue at once, with the code that the run has imported.
+
+    Example: cerebro retry digits
+    """
+
+    words = ("configs",)
+    configs: list[str] = Field([], description="Failed configs; by default all.")
+
+    def perform(self, run: Run) -> Done:
+        """Have them tried again without waiting: a live run does so at once, another one as ``Extend``."""
+        from cerebro_elastic.runs.extension import failed_configs
+        from cerebro_elastic.runs.start.extend_and_retry import Terms, planned_retry, retry
+
+        live, result = run.status().live, run.result
+        names = failed_configs(run.id, result.view.state, self.configs)
+        if live or result.shared_store is not None:
+            retry(run, names, self.by, Terms())
+            hosts = "" if live else " The run continues once its hosts run their former command again."
+            tried = f"{counted(len(names), 'failed config')} will be tried again: {', '.join(names)}."
+            return Done(run.id, tried + hosts)
+        if not result.ended:
+            raise RunError(
+                f"{run.id} was stopped before its end: start it again, and then have them tried again"
+            )
+        planned_retry(result, names, self.by)
+        return _started(run, Retry(configs=names, by=self.by), len(names))
+
+
+VERBS: Mapping[str, type[Verb]] = {
+    kind.__name__.lower(): kind for kind in (Stop, Resume, Add, Drain, Extend, Retry)
+}
 """The verbs by name."""
 
 
-def checked(kind: type[_Verb], values: Any) -> _Verb:
-    """The verb with these arguments. Raises ``RunError`` for wrong ones."""
+def checked(kind: type[_Arguments], values: Any) -> _Arguments:
+    """The verb, the command or the tool with these arguments. Raises ``RunError`` for wrong ones."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise RunError(f"{kind.__name__.lower()}: {where}: {first['msg']}") from error
+        first = error.errors(include_input=False, include_url=False)[0]
+        name, where = kind.__name__.lower(), ".".join(map(str, first["loc"]))[:80]
+        if first["type"] == "extra_forbidden":
+            raise RunError(
+                f"{name} has no argument {where!r}; {did_you_mean(where, kind.model_fields)}"
+            ) from error
+        raise RunError(f"{name}, argument {where}: {first['msg'].removeprefix('Value error, ')}") from error
+
+
+def _started(run: Run, verb: Verb, going_on: int) -> Done:
+    """Start the command of the verb, by which the run continues."""
+    from cerebro_elastic.system.process import PYTHON
+
+    command = type(verb).__name__.lower()
+    log = run.folder.logs / f"{command}.log"
+    log.parent.mkdir(exist_ok=True)
+    words = [run.folder.run, f"--home={run.folder.path.parent.resolve()}", *as_words(verb)]
+    with log.open("ab") as output:
+        driver = subprocess.Popen(
+            [*PYTHON, "-m", "cerebro_elastic.cli", command, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # Ctrl-C ends the page, not the run
+        )
+    return Done(
+        run.id,
+        f"{run.id} continues with {counted(going_on, 'config')} in process {driver.pid} of this machine; "
+        f"{log} has what it says.",
+    )
+
+
+def option_of(field: str) -> str:
+    """The option of a verb's field in a command."""
+    return {"start": "--from", "configs": "--config"}.get(field, f"--{field}")
+
+
+def as_words(verb: Verb) -> Iterator[str]:
+    """The arguments as a command takes them."""
+    for name, value in verb.model_dump(exclude_defaults=True).items():
+        pairs = [f"{key}={each}" for key, each in value.items()] if isinstance(value, dict) else value
+        for word in pairs if isinstance(pairs, list) else [pairs]:
+            yield word if name in verb.words else f"{option_of(name)}={word}"

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
-from cerebro_elastic.extending.running import ConfigResult
+from cerebro_elastic.extending.running import ConfigResult, number
 
 MOST_TOKENS = 4_000
 _LAST_LINE = 100
@@ -110,8 +110,3 @@ def thinned(values: Sequence[float]) -> Sequence[float]:
         return values
     last = len(values) - 1
     return [values[round(i * last / (_SHOWN_VALUES - 1))] for i in range(_SHOWN_VALUES)]
-
-
-def number(value: float) -> str:
-    """Four digits."""
-    return f"{value:.4g}"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from cerebro_elastic.extending.errors import RunError, SameConfig, did_you_mean
 from cerebro_elastic.extending.running import (
@@ -22,9 +22,11 @@ from cerebro_elastic.extending.running import (
     Run,
     RunResult,
     brief,
+    checked,
+    number,
     with_name,
 )
-from cerebro_mcp.text import hparams, noise, number, page, row, within
+from cerebro_mcp.text import hparams, noise, page, row, within
 
 Reason = Annotated[
     str,
@@ -199,18 +201,7 @@ def call(desk: Desk, name: str, arguments: Mapping[str, Any]) -> str:
     """What the tool of this name answers. Raises ``CerebroError`` if it refuses."""
     if name not in TOOLS:
         raise RunError(f"no tool {name[:80]!r} exists; {did_you_mean(name[:80], TOOLS)}")
-    kind = TOOLS[name]
-    unknown = next((key for key in arguments if key not in kind.model_fields), None)
-    if unknown is not None:
-        raise RunError(
-            f"{name} has no argument {unknown[:80]!r}; {did_you_mean(unknown[:80], kind.model_fields)}"
-        )
-    try:
-        tool = kind.model_validate(dict(arguments))
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        raise RunError(f"{name}, argument {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    return tool.answer(desk)
+    return checked(TOOLS[name], arguments).answer(desk)
 
 
 def _with_result(result: RunResult, error: SameConfig) -> str:

@@ -1,19 +1,16 @@
-"""The command as users type it, in this process: importing torch takes seconds."""
+"""A project as a user has it, and the record of a run in a store."""
 
 from __future__ import annotations
 
 import os
-import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from cerebro_elastic import __version__
-from cerebro_elastic.cli import main
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
@@ -96,17 +93,6 @@ search:
 """
 
 
-class Said(NamedTuple):
-    """What a command left: its exit code, and what it wrote."""
-
-    code: int
-    out: str
-    err: str
-
-
-Cerebro = Callable[..., Said]
-
-
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder as a user would have it, in which the commands are typed."""
@@ -115,22 +101,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def cerebro(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cerebro:
-    """``cerebro("run", "recipe.yaml")``; a traceback fails the test."""
-
-    def type_(*words: str) -> Said:
-        monkeypatch.setattr(sys, "argv", ["cerebro", *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in out + err
-        code = ended.value.code
-        return Said(code if isinstance(code, int) else 0, out, err)
-
-    return type_
 
 
 @pytest.fixture

@@ -27,9 +27,9 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.system.run_key import RunKey
+from support.commands import Cerebro
 from support.ledger import Ledger
 
-Cerebro = Callable[..., Any]
 pytestmark = pytest.mark.usefixtures("project", "imports_as_found")
 
 

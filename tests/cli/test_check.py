@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from cerebro_elastic.runs.start import background_check as command
-
-Cerebro = Callable[..., Any]
+from support.commands import Cerebro
 
 RECIPE = """\
 task: {kind: torch, model_fn: "a_checked_net:model", loss: cross_entropy, optimizer: SGD}

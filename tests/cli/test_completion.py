@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,8 +12,7 @@ from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import ConfigCreated
 from cerebro_elastic.runs.folder import RunFolder
-
-Cerebro = Callable[..., Any]
+from support.commands import Cerebro
 
 
 @pytest.fixture

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,10 +23,9 @@ from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.system.run_key import RunKey
+from support.commands import Cerebro
 from support.etcd_cluster import compact
 from support.ledger import Ledger
-
-Cerebro = Callable[..., Any]
 
 
 def begun(ledger: Ledger, root: Path) -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.recipes.shipped import write_shipped
-
-from .conftest import Cerebro
+from support.commands import Cerebro
 
 SHIPPED = Path(__file__).parents[2] / "recipes"
 NAMES = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import reduce
 from itertools import islice
 from pathlib import Path
@@ -18,12 +18,13 @@ from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.front_end.live_page.actions import ACTIONS
+from cerebro_elastic.runs.verbs import Add, Extend, Retry, Verb, as_words
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from support.commands import Cerebro
 from support.ledger import Leader, Ledger
 from support.live_record import live_record
-
-Cerebro = Callable[..., Any]
+from support.pages import parsed
 
 
 @pytest.fixture
@@ -79,6 +80,23 @@ def test_a_failed_config_is_tried_again_by_command_and_on_the_page(
     assert run.state().configs["c0001"].reason == "tried again by you"
     assert check(run.history(), readable=lambda _ref: True) == []
     assert reduce(fold, run.history(), State()).configs == run.state().configs
+
+
+@pytest.mark.parametrize(
+    ("verb", "expected"),
+    [
+        (Extend(epochs=3, configs=["c0", "c1"]), {"epochs": 3, "configs": ["c0", "c1"], "num": None}),
+        (
+            Extend(num=9, budget={"units": 4, "timeout": 5}),
+            {"num": 9, "budget": ["units=4.0", "timeout=5.0"]},
+        ),
+        (Retry(configs=["c0", "c1"], by="Ada L."), {"configs": ["c0", "c1"], "by": "Ada L."}),
+        (Add(hparams={"lr": "1"}, like="c0", start="best"), {"hparams": ["lr=1"], "start": "best"}),
+    ],
+)
+def test_a_command_is_started_with_the_arguments_of_a_verb(verb: Verb, expected: dict[str, Any]) -> None:
+    given = parsed(["cerebro", type(verb).__name__.lower(), "a-run", *as_words(verb)])
+    assert {name: given[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -155,6 +173,12 @@ def test_the_same_from_python(run: Ledger, at_etcd: list[str]) -> None:
             "has no best epoch yet: none has ended with a finite value of 'val_acc'",
         ),
         (["add", "--like", "c0000", "--from", "there"], "'there' is not one of"),
+        (["extend", "--budget", "units=many"], "extend, argument budget: could not convert"),
+        (["extend", "--budget", "units"], "'units' is not KEY=VALUE"),
+        (
+            ["drain", "n", "--grace", "-1"],
+            "drain, argument grace: Input should be greater than or equal to 0",
+        ),
     ],
 )
 def test_an_impossible_request_is_reported(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-Cerebro = Callable[..., Any]
+from support.commands import Cerebro
 
 TORCH = """\
 epochs: 3

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cerebro_elastic.data.manifest import read_manifest
+from support.commands import Cerebro
 
-Cerebro = Callable[..., Any]
 pytestmark = pytest.mark.usefixtures("imports_as_found")
 
 FUNCTIONS = """

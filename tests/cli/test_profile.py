@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +16,10 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.system.run_key import RunKey
+from support.commands import Cerebro
 from support.hashing import BATCHES, Worker
 from support.ledger import Ledger
 
-Cerebro = Callable[..., Any]
 SINGLE, DDP, FSDP = Strategy(), Strategy("ddp", 2), Strategy("fsdp", 2, options={"offload": True})
 
 

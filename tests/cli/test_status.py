@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
 from cerebro_elastic.core.model.codec import encode
@@ -14,9 +12,8 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.store.ledger.journal import Journal
+from support.commands import Cerebro
 from support.ledger import Leader, Ledger
-
-Cerebro = Callable[..., Any]
 
 
 def populate(ledger: Ledger) -> None:

@@ -20,6 +20,7 @@ from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.progress import progress_view
+from cerebro_elastic.runs.recorded import RunStatus
 from cerebro_elastic.runs.terminal_view import TerminalView
 
 ACCURACY = Objective(metric="val_accuracy", mode="max")
@@ -96,7 +97,7 @@ def test_configs_waiting_for_a_gang_or_for_missing_nodes_are_shown() -> None:
     assert any(
         "3 configs wait for nodes: ddp x2 over 2 nodes takes 2 nodes of one kind" in li for li in shown
     )
-    wait = state_json("r", alone, ACCURACY, True)["waits"]["c0001"]
+    wait = state_json("r", RunStatus("running", alone), ACCURACY)["waits"]["c0001"]
     assert wait.lacks is not None
     assert wait.lacks.endswith("there are: 1 cpu of 1 rank")
 

@@ -20,8 +20,9 @@ from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import RunExtended
-from cerebro_elastic.runs.extension import Wish, _longer_recipe
+from cerebro_elastic.runs.extension import _longer_recipe
 from cerebro_elastic.runs.start.extend_and_retry import planned
+from cerebro_elastic.runs.verbs import Extend
 from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
 
 pytestmark = pytest.mark.cluster
@@ -103,13 +104,13 @@ def _equals_one_from_the_start(result: RunResult, config: str, folder: Path) -> 
 
 
 WRONG = {
-    "nothing": (Wish(), "say by how much"),
-    "fewer": (Wish(epochs=1), "configs have 2 epochs already"),
-    "an unknown config": (Wish(epochs=4, configs=("c9",)), "has no config 'c9'"),
-    "more of a grid": (Wish(num=9), "every point of its space"),
-    "a budget that was not there": (Wish(budget={"units": 9.0}), "no such bound"),
+    "nothing": (Extend(), "say by how much"),
+    "fewer": (Extend(epochs=1), "configs have 2 epochs already"),
+    "an unknown config": (Extend(epochs=4, configs=["c9"]), "has no config 'c9'"),
+    "more of a grid": (Extend(num=9), "every point of its space"),
+    "a budget that was not there": (Extend(budget={"units": 9.0}), "no such bound"),
     "an unknown budget": (
-        Wish(budget={"minutes": 9.0}),
+        Extend(budget={"minutes": 9.0}),
         "epochs, hours, timeout, units",
     ),
 }
@@ -126,7 +127,7 @@ def test_a_deadline_moves_to_a_later_moment(recorded: RunResult) -> None:
     recipe = recorded.spec.recipe
     search = {**recipe["search"], "budget": {"deadline": "2999-01-02T00:00+00:00"}}
     spec = replace(recorded.spec, recipe={**recipe, "search": search})
-    later = _longer_recipe(spec, Wish(budget={"deadline": "2999-01-02T00:00-01:00"})).search.budget.until
+    later = _longer_recipe(spec, Extend(budget={"deadline": "2999-01-02T00:00-01:00"})).search.budget.until
     assert later == datetime(2999, 1, 2, 1, tzinfo=UTC).timestamp()
     with pytest.raises(RunError, match=r"the run had 2999-01-02.*: give more"):
-        _longer_recipe(spec, Wish(budget={"deadline": "2999-01-02T00:00+01:00"}))
+        _longer_recipe(spec, Extend(budget={"deadline": "2999-01-02T00:00+01:00"}))

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 import typer.main
 from recorded_run import record
 
 from cerebro_elastic import Run
-from cerebro_elastic.cli import main
 from cerebro_elastic.cli.app import app
 from cerebro_elastic.cli.shapes import SHAPES
 from cerebro_elastic.errors import PrunedCheckpoint, RunError, StorageError
@@ -25,30 +24,7 @@ from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.prepare_run import check_project, write_spec
 from cerebro_elastic.system.files import locate, moved
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Cerebro = Callable[..., Said]
-
-
-@pytest.fixture
-def cerebro(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cerebro:
-    """``cerebro("runs")``, in this process."""
-
-    def type_(*words: str) -> Said:
-        monkeypatch.setattr(sys, "argv", ["cerebro", *words])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return Said(int(ended.value.code or 0), out, err)
-
-    return type_
+from support.commands import Cerebro
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Extension
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import CheckpointRef
-from cerebro_elastic.runs.extension import Wish
 from cerebro_elastic.runs.results.replay import what_differs
 from cerebro_elastic.runs.start.extend_and_retry import planned
 from cerebro_elastic.runs.start.prepare_run import agreement, check_code, refuse_other_code
 from cerebro_elastic.runs.terminal_view import Watcher
+from cerebro_elastic.runs.verbs import Extend
 
 pytestmark = pytest.mark.cluster
 BUG = "if self.global_step == self.fail_at:"
@@ -49,7 +49,7 @@ def test_a_failing_config_fails_with_its_story_and_is_trained_again_once_its_bug
     run = Run(broken.folder)
     assert run.verify() == []
     with pytest.raises(RunError, match=rf"config {bad.config} has failed.*retry"):
-        planned(broken, Wish(epochs=2, configs=(bad.config,)))
+        planned(broken, Extend(epochs=2, configs=[bad.config]))
 
     net = Path(broken.spec.root, "a_broken_net.py")
     net.write_text(net.read_text().replace(BUG, "if False:"))

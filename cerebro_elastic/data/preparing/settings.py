@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, NamedTuple, Self
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, model_validator
 
@@ -99,36 +99,3 @@ def _described(problem: Any, name_of: Callable[[str], str]) -> str:
         known = name in PrepareSettings.model_fields
         return describe_problem(problem, name_of(name) if known else name, lambda: PrepareSettings)
     return re.sub(r"`(\w+)`", lambda match: name_of(match[1]), str(problem["ctx"]["error"]))
-
-
-class PrepareOption(NamedTuple):
-    """A key of the settings as an option of a command."""
-
-    key: str
-    name: str
-    """The option, without dashes."""
-    kind: Any
-    """Its values: ``int``, ``str``, ``list[str]``, or ``dict[str, str]`` for KEY=VALUE."""
-    default: int | str | None
-    """Its default."""
-    shown: str | None
-    """The same in words, if there are better ones."""
-    help: str
-    least: int | None
-
-
-_KINDS: Mapping[str, Any] = {"integer": int, "array": list[str], "object": dict[str, str]}
-
-
-def prepare_options() -> Iterator[PrepareOption]:
-    """All options, in the order of the keys."""
-    for key, schema in PrepareSettings.model_json_schema()["properties"].items():
-        first, *others = [part for part in schema.get("anyOf", [schema]) if part["type"] != "null"]
-        kind = str if others else _KINDS.get(first["type"], str)
-        default, text = schema.get("default"), schema["description"]
-        if kind is not int:
-            default = f"{default:g}" if isinstance(default, int | float) else None
-        if kind == dict[str, str]:
-            text = f"COLUMN=VALUE: {text[0].lower()}{text[1:]}"
-        name = schema.get("option", key.replace("_", "-"))
-        yield PrepareOption(key, name, kind, default, schema.get("shown"), text, first.get("minimum"))

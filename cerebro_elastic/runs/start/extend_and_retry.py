@@ -24,7 +24,7 @@ from cerebro_elastic.registry import users_file
 from cerebro_elastic.runs.attach import live_run, record_in
 from cerebro_elastic.runs.callbacks import RunCallback
 from cerebro_elastic.runs.controlled import ControlledRun
-from cerebro_elastic.runs.extension import Wish, extended, failed_configs, retried
+from cerebro_elastic.runs.extension import extended, failed_configs, retried
 from cerebro_elastic.runs.folder import etcd_folder, known_key
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.heads import check_heads
@@ -38,6 +38,7 @@ from cerebro_elastic.runs.start.prepare_run import (
     refuse_other_code,
 )
 from cerebro_elastic.runs.terminal_view import Watcher
+from cerebro_elastic.runs.verbs import Extend
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.system.files import here
@@ -84,7 +85,7 @@ class Terms:
         return result.now()
 
 
-def extend(result: RunResult, wish: Wish, terms: Terms) -> RunResult:
+def extend(result: RunResult, wish: Extend, terms: Terms) -> RunResult:
     """``Run.extend``, of a ``result``."""
     after = planned(result, wish)
     with etcd_of_hosts(result) as shared:
@@ -111,7 +112,7 @@ def etcd_of_hosts(result: RunResult) -> Iterator[StoreSettings | None]:
         yield etcd.settings
 
 
-def planned(result: RunResult, wish: Wish) -> Spec:
+def planned(result: RunResult, wish: Extend) -> Spec:
     """The spec of the run after the extension that is wished for. All is checked that can be, with torch in a
     process of its own, and nothing is changed. Raises ``RunError`` as ``Run.extend``."""
     if not result.ended:
