@@ -62,6 +62,7 @@ def check_first_batch(
     if Strategy() not in strategies(recipe) or why_not_forked(recipe) is not None:
         return ()
     prepare_for_children(recipe, task)
+    device = device_of_checks(recipe)
     first_ones = representative_configs(points, _CONFIGS)
     others = [point for point in points if point not in first_ones]
     problems: list[str] = []
@@ -72,10 +73,10 @@ def check_first_batch(
             if tried >= len(first_ones) and (len(problems) < tried or time.monotonic() > until):
                 break
             tried += 1
-            first = _trained(task, recipe, url, point, 1)
+            first = _trained(task, recipe, url, point, 1, device)
             if first["problem"] is not None:
                 size, _ = batches_in(recipe, manifest, point)
-                first = _trained(task, recipe, url, point, max(2, _ROWS // size))
+                first = _trained(task, recipe, url, point, max(2, _ROWS // size), device)
             name = hparams_text(point) or "the config"
             if first["problem"] is not None:
                 problems.append(f"{first['problem']}\nin the first batches of {name}")
@@ -96,10 +97,12 @@ def check_first_batch(
     return tuple(notes)
 
 
-def _trained(task: Task, recipe: Recipe, url: str, point: HParams, batches: int) -> Mapping[str, Any]:
+def _trained(
+    task: Task, recipe: Recipe, url: str, point: HParams, batches: int, device: str
+) -> Mapping[str, Any]:
     """The ``problem`` for which ``batches`` of each of two small partitions cannot be trained and validated,
     ``None`` if they can; and whether that is ``idle``: it changes no weight."""
-    jobs = small_jobs(task, recipe, url, point, batches, device_of_checks(recipe))
+    jobs = small_jobs(task, recipe, url, point, batches, device)
 
     def trained() -> Mapping[str, Any]:
         resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))

@@ -52,6 +52,17 @@ class SharedLogPosition:
         note_logged(self._record, self._candidate.name, self._prefix + name, number)
 
 
+def tensorboard_of(recipe: Recipe) -> Callable[[Path], Logger] | None:
+    """TensorBoard's logger, which takes a while to import, if the recipe has it; where the recipe says
+    nothing, if it is installed."""
+    if recipe.loggers is None:
+        wanted = missing("cerebro.loggers", TENSORBOARD) is None
+    else:
+        wanted = TENSORBOARD in map(logger_name, recipe.loggers)
+    logger: Callable[[Path], Logger] | None = load("cerebro.loggers", TENSORBOARD) if wanted else None
+    return logger
+
+
 class Loggers:
     """The loggers of a run, on this machine, which keeps the run's record in ``folder``.
 
@@ -68,18 +79,15 @@ class Loggers:
         self._recipe = recipe
         self._spec = spec
         self._folder = folder
-        if recipe.loggers is None:
-            self._tensorboard = missing("cerebro.loggers", TENSORBOARD) is None
-        else:
-            self._tensorboard = TENSORBOARD in map(logger_name, recipe.loggers)
+        self._tensorboard = tensorboard_of(recipe)
 
     @contextmanager
     def written(self, record: Record, candidate: Candidate, say: Callable[[str], None]) -> Iterator[None]:
         """Forward logged rows during the block, in which ``candidate`` takes part in the run."""
         history = self._folder.history
         with ExitStack() as stack:
-            if self._tensorboard:
-                board: Logger = load("cerebro.loggers", TENSORBOARD)(self._folder.tensorboard)
+            if self._tensorboard is not None:
+                board = self._tensorboard(self._folder.tensorboard)
                 file = FileLogPosition(self._folder.logged)
                 stack.enter_context(LogForwarder(history, TENSORBOARD, board, file, say))
             if specs := lightning_loggers(self._recipe.loggers):

@@ -22,6 +22,7 @@ from cerebro_elastic.recipes.references import check_named
 from cerebro_elastic.runs.attach import record_in, with_key
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed, RunCallback
 from cerebro_elastic.runs.folder import RunFolder, run_folder
+from cerebro_elastic.runs.logging.loggers import tensorboard_of
 from cerebro_elastic.runs.owner import claim, left_alone, owns, refuse_others
 from cerebro_elastic.runs.results.report import write_results
 from cerebro_elastic.runs.results.result import RunResult, has_ended
@@ -161,8 +162,9 @@ class Launch:
             delete_former = stack.enter_context(folder.emptied()) if self.fresh else None
             env = imports.load(recipe, folder, watcher.say)
             journal = Journal(folder.history)
-            # While the imports go on, which all below wait for.
+            # While the imports go on, which all below wait for: what this process needs itself.
             settings = self._store_settings(stack, watcher)
+            tensorboard_of(recipe)
             accelerators = accelerators_of(recipe, imports.agents)
             if recipe.nodes.auto:
                 recipe = load_recipe(recipe, nodes=accelerators.nodes_of(recipe))
