@@ -62,13 +62,13 @@ def check_first_batch(
     if Strategy() not in strategies(recipe) or why_not_forked(recipe) is not None:
         return ()
     prepare_for_children(recipe, task)
-    device = device_of_checks(recipe)
     first_ones = representative_configs(points, _CONFIGS)
     others = [point for point in points if point not in first_ones]
     problems: list[str] = []
     idle: list[str] = []
     tried, until = 0, time.monotonic() + _WAIT_SECONDS
     try:
+        device = device_of_checks(recipe)
         for point in [*first_ones, *others]:
             if tried >= len(first_ones) and (len(problems) < tried or time.monotonic() > until):
                 break
