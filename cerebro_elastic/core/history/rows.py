@@ -8,6 +8,8 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.entries import with_entry
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import IllegalEvent
@@ -53,12 +55,23 @@ Rows = Mapping[type[Event], Row]
 def require(holds: bool, event: Event, why: str) -> None:
     """Raise ``IllegalEvent`` with the reason ``why``, unless the condition ``holds``."""
     if not holds:
-        raise IllegalEvent(f"{event} is impossible: {why}")
+        raise impossible(event, why)
+
+
+def impossible(event: Event, why: str) -> IllegalEvent:
+    """The error for an event that cannot be. It is made where ``why`` is costly to write for each event."""
+    return IllegalEvent(f"{event} is impossible: {why}")
 
 
 def changed(state: State, event: Event, **changes: Any) -> State:
     """The state after the event, which makes these changes."""
     return replace(state, revision=event.revision, **changes)
+
+
+def with_config(state: State, event: Event, config: Config, **changes: Any) -> State:
+    """The state after the event, which has brought its config to ``config``, and makes these changes."""
+    now = replace(config, revision=event.revision)
+    return changed(state, event, configs=with_entry(state.configs, config.id, now), **changes)
 
 
 def without_attempts(state: State, *tokens: int) -> dict[str, Mapping[str, Attempt]]:
