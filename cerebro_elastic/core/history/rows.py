@@ -52,15 +52,12 @@ class Row:
 Rows = Mapping[type[Event], Row]
 
 
-def require(holds: bool, event: Event, why: str) -> None:
-    """Raise ``IllegalEvent`` with the reason ``why``, unless the condition ``holds``."""
+def require(holds: bool, event: Event, why: str | Callable[[], str]) -> None:
+    """Raise ``IllegalEvent`` with the reason ``why``, unless the condition ``holds``. A long reason is a
+    function: most events are possible, and do not need the text."""
     if not holds:
-        raise impossible(event, why)
-
-
-def impossible(event: Event, why: str) -> IllegalEvent:
-    """The error for an event that cannot be. It is made where ``why`` is costly to write for each event."""
-    return IllegalEvent(f"{event} is impossible: {why}")
+        reason = why if isinstance(why, str) else why()
+        raise IllegalEvent(f"{event} is impossible: {reason}")
 
 
 def changed(state: State, event: Event, **changes: Any) -> State:

@@ -17,7 +17,6 @@ from cerebro_elastic.core.history.rows import (
     Row,
     Rows,
     changed,
-    impossible,
     require,
     with_config,
     without,
@@ -202,8 +201,7 @@ def config_resumed(state: State, event: ConfigResumed) -> State:
 
 
 def _config(state: State, name: str, event: Event) -> Config:
-    if name not in state.configs:
-        raise impossible(event, f"configs are {sorted(state.configs)}")
+    require(name in state.configs, event, lambda: f"configs are {sorted(state.configs)}")
     return state.configs[name]
 
 

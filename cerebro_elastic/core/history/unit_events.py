@@ -12,7 +12,6 @@ from cerebro_elastic.core.history.rows import (
     Row,
     Rows,
     changed,
-    impossible,
     require,
     with_config,
     without_attempts,
@@ -30,6 +29,7 @@ from cerebro_elastic.core.model.events import (
 )
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Phase, Unit
+from cerebro_elastic.errors import IllegalEvent
 
 
 def assigned(state: State, event: UnitAssigned) -> State:
@@ -51,11 +51,11 @@ def assigned(state: State, event: UnitAssigned) -> State:
     late = all(member.registration >= state.extended for member in attempt.members)
     require(late, event, "a node of it knows the plan from before the extension (fencing)")
     config = state.configs[attempt.unit.config]
-    if not is_next(config, attempt.unit, state.plan):
-        raise impossible(event, f"not a next unit of {config} (completeness)")
+    is_due = is_next(config, attempt.unit, state.plan)
+    require(is_due, event, lambda: f"not a next unit of {config} (completeness)")
     require(attempt.strategy in state.plan.strategies, event, "the plan has no such strategy")
-    if attempt.skip != skipped(config):
-        raise impossible(event, f"{config} has trained {config.partial_unit} (completeness)")
+    skips_right = attempt.skip == skipped(config)
+    require(skips_right, event, lambda: f"{config} has trained {config.partial_unit} (completeness)")
     if queues:
         return changed(state, event, queued={**state.queued, attempt.node: attempt})
     return changed(state, event, attempts={**state.attempts, **dict.fromkeys(attempt.nodes, attempt)})
@@ -151,8 +151,7 @@ def withdrawn(state: State, event: UnitWithdrawn) -> State:
 def _reporting(state: State, event: Event, node: str, token: int, unit: Unit) -> Attempt:
     """The attempt of this ``token``, if it may still report a result."""
     attempt = _attempt(state, event, node, token)
-    if attempt.unit != unit:
-        raise impossible(event, f"the node's attempt is {attempt} (fencing)")
+    require(attempt.unit == unit, event, lambda: f"the node's attempt is {attempt} (fencing)")
     _require_fenced(state, event, attempt)
     return attempt
 
@@ -161,7 +160,7 @@ def _attempt(state: State, event: Event, node: str, token: int) -> Attempt:
     attempt = state.attempt(node, token)
     if attempt is None:
         attempts = [state.attempts.get(node), state.queued.get(node), state.saving.get(node)]
-        raise impossible(event, f"the node's attempts are {attempts} (fencing)")
+        raise IllegalEvent(f"{event} is impossible: the node's attempts are {attempts} (fencing)")
     return attempt
 
 
