@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -84,10 +84,7 @@ class Halving(Procedure):
 
     def judge(self, context: SearchContext) -> Sequence[Decision]:
         plan = self.brackets(context)
-        brackets: dict[int, list[ConfigView]] = {0: [*context.proposed]} if len(plan) == 1 else {}
-        if not brackets:
-            for view in context.proposed:
-                brackets.setdefault(int(view.origin.get("bracket", 0)), []).append(view)
+        brackets = {0: context.proposed} if len(plan) == 1 else _by_bracket(context.proposed)
         judged = [
             decision
             for number, members in brackets.items()
@@ -173,6 +170,13 @@ class Halving(Procedure):
 
     def _reason_to_rest(self, view: ConfigView, rung: int, context: SearchContext) -> str:
         return f"rests with {self.criterion.text(self._at(view, rung))} after {self._where(rung, context)}"
+
+
+def _by_bracket(views: Sequence[ConfigView]) -> Mapping[int, Sequence[ConfigView]]:
+    brackets: dict[int, list[ConfigView]] = {}
+    for view in views:
+        brackets.setdefault(int(view.origin.get("bracket", 0)), []).append(view)
+    return brackets
 
 
 def _number(brackets: Sequence[Bracket], place: int) -> int:

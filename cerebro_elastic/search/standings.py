@@ -48,7 +48,7 @@ class Standings:
         self.rungs = {rung: Rung() for rung in rungs}
         self._criterion = criterion
         self._resource = resource
-        self._views: list[ConfigView] = []
+        self._views: Sequence[ConfigView] = ()
 
     def update(self, views: Sequence[ConfigView]) -> bool:
         """Take in the bracket's configs as they are now. Returns whether that was possible: they must be
@@ -62,7 +62,7 @@ class Standings:
             self._put(views[i], i, insort)
         for i in range(len(before), len(views)):
             self._put(views[i], i, insort)
-        self._views = list(views)
+        self._views = views
         return True
 
     def _put(self, view: ConfigView, place: int, put: Callable[[list[Entry], Entry], None]) -> None:

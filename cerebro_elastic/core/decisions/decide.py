@@ -26,6 +26,7 @@ from cerebro_elastic.core.history.lineage import (
     fresh_names,
     in_order,
     may_go_on,
+    number_of,
     tried_again,
 )
 from cerebro_elastic.core.history.members import (
@@ -173,13 +174,12 @@ def continuations(state: State) -> Iterator[ConfigResumed]:
     """Configs that the last extension resumes. The search decides when it sees all of them."""
     extension = state.extension
     if extension is not None and extension.configs:
-        for config in in_order(state.configs.values()):
-            if may_go_on(config, extension):
-                reason = f"the run was extended to {counted(extension.epochs, 'epoch')}"
-                if config.status is Status.FAILED:
-                    reason = tried_again(extension.by)
-                by_hand = config.id in extension.by_hand
-                yield ConfigResumed(0, config.id, reason, by_hand, extension.number)
+        for config in in_order(each for each in state.configs.values() if may_go_on(each, extension)):
+            reason = f"the run was extended to {counted(extension.epochs, 'epoch')}"
+            if config.status is Status.FAILED:
+                reason = tried_again(extension.by)
+            by_hand = config.id in extension.by_hand
+            yield ConfigResumed(0, config.id, reason, by_hand, extension.number)
 
 
 def memberships(moment: Moment) -> Iterator[ConfigEnded]:
@@ -310,10 +310,15 @@ def searches(moment: Moment, search: Search) -> Iterator[ConfigCreated | ConfigE
                     yield ConfigResumed(0, config.id, reason)
     proposals = () if decisions else search.propose(context)
     if proposals:
-        names = fresh_names(configs)
+        names = fresh_names(_number(None, configs).values())
         for proposal in proposals:
             first, *others = _new(moment.state, moment.plan, names, proposal)
             yield ConfigCreated(0, first, tuple(others))
+
+
+@PerConfig
+def _number(_shared: None, config: Config) -> int:
+    return number_of(config.id)
 
 
 def _new(state: State, plan: Plan, names: Iterator[str], proposal: Proposal) -> list[Config]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import compress
 from math import fsum, inf
 from typing import Any, TypeVar
 
@@ -83,7 +84,8 @@ class Moment:
     @cached_property
     def live(self) -> Mapping[str, Config]:
         """The live configs: of a search of thousands a few."""
-        return {name: c for name, c in self.state.configs.items() if c.status is Status.LIVE}
+        configs = self.state.configs
+        return {name: configs[name] for name in compress(configs, _is_live(None, configs).values())}
 
     @cached_property
     def busy(self) -> Mapping[str, Attempt]:
@@ -251,6 +253,11 @@ class Moment:
             guessed=[config.id for config in live if not _measured(state, config.id)],
             progress=plan.progress,
         )
+
+
+@PerConfig
+def _is_live(_shared: None, config: Config) -> bool:
+    return config.status is Status.LIVE
 
 
 @PerConfig

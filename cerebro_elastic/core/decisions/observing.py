@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
+from functools import lru_cache, partial
 
 from cerebro_elastic.core.decisions.moment import Moment
 from cerebro_elastic.core.decisions.per_config import PerConfig
 from cerebro_elastic.core.history.costs import stays_of
 from cerebro_elastic.core.history.estimates import hop_seconds
-from cerebro_elastic.core.history.lineage import place_in_order
 from cerebro_elastic.core.history.members import by_config, mean_curve, named, status_of
 from cerebro_elastic.core.history.progress import units_done
 from cerebro_elastic.core.model.attempts import Attempt
@@ -36,8 +34,10 @@ def seen(state: State, plan: Plan, config: str) -> ConfigView:
 def observed(moment: Moment) -> SearchContext:
     """The moment as a search sees it."""
     state, plan = moment.state, moment.plan
-    views, places = _view(plan, state.configs, state.curves, moment.busy), _place(None, state.configs)
-    configs = [views[name] for name in sorted(views, key=places.__getitem__)]
+    views = _view(plan, state.configs, state.curves, moment.busy)
+    names = tuple(views)
+    order = _in_order(names)
+    configs = list(views.values() if order == names else map(views.__getitem__, order))
     if plan.has_members:
         groups = by_config(state.configs.values()).values()
         firsts = {members[0].id: members[0] for members in groups}
@@ -67,9 +67,10 @@ def _rest_of_epoch(moment: Moment, config: str) -> float:
     return max(map(moment.rest_of_epoch, going_on), default=moment.rest_of_epoch(None))
 
 
-@PerConfig
-def _place(_shared: None, config: Config) -> tuple[Any, ...]:
-    return place_in_order(config)
+@lru_cache(maxsize=1)
+def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Ids in the order of creation (``lineage.in_order``)."""
+    return tuple(sorted(sorted(names), key=len))
 
 
 @PerConfig

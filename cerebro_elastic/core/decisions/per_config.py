@@ -1,8 +1,8 @@
 """Values that follow from one config, from further values of its own, and from those that all configs share.
 
 States share the configs that an event has not changed. So a decision recomputes only what concerns the config
-that has changed, and not all that a thousand configs may do on a hundred nodes. What has changed is found
-without a line of Python for each config.
+that has changed, and not all that a thousand configs may do on a hundred nodes. What has changed is known, or
+found without a line of Python for each config.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from operator import is_not
 from typing import Any, Generic, TypeVar
 
 from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.entries import changed_since
 
 Value = TypeVar("Value")
 
@@ -40,7 +41,7 @@ class PerConfig(Generic[Value]):
         for before, now in zip(last[1:], own, strict=True):
             due.update(name for name in changed(before, now) if before.get(name) != now.get(name))
         values: dict[str, Any] = dict(known)
-        if not _begins_with(configs, known):
+        if changed_since(last[0], configs) is None and not _begins_with(configs, known):
             values = {name: known.get(name) for name in configs}
         values.update(dict.fromkeys(islice(configs, len(values), None)))
         for name in due:
@@ -52,8 +53,8 @@ class PerConfig(Generic[Value]):
 
 def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The names that have another object ``now``, or none any more."""
-    if before is now:
-        return []
+    if (names := changed_since(before, now)) is not None:
+        return names
     if _begins_with(now, before):
         others = compress(now, map(is_not, now.values(), before.values()))
         return [*others, *islice(now, len(before), None)]

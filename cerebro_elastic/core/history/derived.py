@@ -24,6 +24,7 @@ from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import advance, units_done
 from cerebro_elastic.core.model.attempts import Failure, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.entries import with_entry
 from cerebro_elastic.core.model.events import ProfileDone, UnitCommitted, UnitFailed
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
@@ -170,7 +171,7 @@ def add_point(curves: Curves, after: Config, visit: Visit, plan: Plan) -> Curves
         return curves
     metrics = after.metrics if ends else after.pending
     point = Point(units_done(after, plan), after.epoch, metrics, ends, after.head)
-    return {**curves, after.id: (*curves.get(after.id, ()), point)}
+    return with_entry(curves, after.id, (*curves.get(after.id, ()), point))
 
 
 def add_usage(usage: Usage, visit: Visit) -> Usage:

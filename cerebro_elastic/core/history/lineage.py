@@ -87,20 +87,24 @@ def with_status(config: Config, event: ConfigEnded | ConfigResumed) -> Config:
 
 def in_order(configs: Iterable[Config]) -> list[Config]:
     """The configs in the order of their creation, which is that of their ids."""
-    return sorted(configs, key=place_in_order)
+    return sorted(configs, key=_place_in_order)
 
 
-def place_in_order(config: Config) -> tuple[int, str, int, int, str]:
+def _place_in_order(config: Config) -> tuple[int, str, int, int, str]:
     """By this configs are sorted ``in_order``."""
     name, fold = config.seen_as, -1 if config.fold is None else config.fold
     return len(name), name, config.repeat, fold, config.id
 
 
-def fresh_names(taken: Iterable[str]) -> Iterator[str]:
-    """Ids for new configs, after all those that are ``taken``, by members of configs too."""
-    ids = (name.partition(".")[0] for name in taken)
-    numbers = (int(name[1:]) for name in ids if name[1:].isdigit())
-    return (f"c{number:04d}" for number in count(1 + max(numbers, default=-1)))
+def number_of(name: str) -> int:
+    """The number in the id of a config, or of a member of one; -1 for an id without a number."""
+    digits = name.partition(".")[0][1:]
+    return int(digits) if digits.isdigit() else -1
+
+
+def fresh_names(taken: Iterable[int]) -> Iterator[str]:
+    """Ids for new configs, after all whose numbers are ``taken``."""
+    return (f"c{number:04d}" for number in count(1 + max(taken, default=-1)))
 
 
 def history(

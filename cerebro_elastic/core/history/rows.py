@@ -8,6 +8,8 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.entries import with_entry
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import IllegalEvent
@@ -50,15 +52,23 @@ class Row:
 Rows = Mapping[type[Event], Row]
 
 
-def require(holds: bool, event: Event, why: str) -> None:
-    """Raise ``IllegalEvent`` with the reason ``why``, unless the condition ``holds``."""
+def require(holds: bool, event: Event, why: str | Callable[[], str]) -> None:
+    """Raise ``IllegalEvent`` with the reason ``why``, unless the condition ``holds``. A long reason is a
+    function: most events are possible, and do not need the text."""
     if not holds:
-        raise IllegalEvent(f"{event} is impossible: {why}")
+        reason = why if isinstance(why, str) else why()
+        raise IllegalEvent(f"{event} is impossible: {reason}")
 
 
 def changed(state: State, event: Event, **changes: Any) -> State:
     """The state after the event, which makes these changes."""
     return replace(state, revision=event.revision, **changes)
+
+
+def with_config(state: State, event: Event, config: Config, **changes: Any) -> State:
+    """The state after the event, which has brought its config to ``config``, and makes these changes."""
+    now = replace(config, revision=event.revision)
+    return changed(state, event, configs=with_entry(state.configs, config.id, now), **changes)
 
 
 def without_attempts(state: State, *tokens: int) -> dict[str, Mapping[str, Attempt]]:

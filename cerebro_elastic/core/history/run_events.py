@@ -18,6 +18,7 @@ from cerebro_elastic.core.history.rows import (
     Rows,
     changed,
     require,
+    with_config,
     without,
 )
 from cerebro_elastic.core.model.best import epoch_ends
@@ -200,14 +201,13 @@ def config_resumed(state: State, event: ConfigResumed) -> State:
 
 
 def _config(state: State, name: str, event: Event) -> Config:
-    require(name in state.configs, event, f"configs are {sorted(state.configs)}")
+    require(name in state.configs, event, lambda: f"configs are {sorted(state.configs)}")
     return state.configs[name]
 
 
 def _with_config(state: State, event: Event, config: Config, asked: bool) -> State:
     """``state`` with ``config`` as it is now; ``asked``: a person requested the change."""
-    configs = {**state.configs, config.id: replace(config, revision=event.revision)}
-    return changed(state, event, configs=configs, asked=event.revision if asked else state.asked)
+    return with_config(state, event, config, asked=event.revision if asked else state.asked)
 
 
 def node_joined(state: State, event: NodeJoined) -> State:

@@ -6,7 +6,16 @@ from dataclasses import replace
 
 from cerebro_elastic.core.history import derived
 from cerebro_elastic.core.history.progress import advance, is_next, skipped
-from cerebro_elastic.core.history.rows import LEADER, WORKER, Row, Rows, changed, require, without_attempts
+from cerebro_elastic.core.history.rows import (
+    LEADER,
+    WORKER,
+    Row,
+    Rows,
+    changed,
+    require,
+    with_config,
+    without_attempts,
+)
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.events import (
     Event,
@@ -42,11 +51,11 @@ def assigned(state: State, event: UnitAssigned) -> State:
     late = all(member.registration >= state.extended for member in attempt.members)
     require(late, event, "a node of it knows the plan from before the extension (fencing)")
     config = state.configs[attempt.unit.config]
-    require(is_next(config, attempt.unit, state.plan), event, f"not a next unit of {config} (completeness)")
+    is_due = is_next(config, attempt.unit, state.plan)
+    require(is_due, event, lambda: f"not a next unit of {config} (completeness)")
     require(attempt.strategy in state.plan.strategies, event, "the plan has no such strategy")
-    require(
-        attempt.skip == skipped(config), event, f"{config} has trained {config.partial_unit} (completeness)"
-    )
+    skips_right = attempt.skip == skipped(config)
+    require(skips_right, event, lambda: f"{config} has trained {config.partial_unit} (completeness)")
     if queues:
         return changed(state, event, queued={**state.queued, attempt.node: attempt})
     return changed(state, event, attempts={**state.attempts, **dict.fromkeys(attempt.nodes, attempt)})
@@ -88,9 +97,8 @@ def committed(state: State, event: UnitCommitted) -> State:
     require(visit.skip == attempt.skip, event, f"it began after {attempt.skip} batches (completeness)")
     may_be_partial = visit.unit.phase is Phase.TRAIN and visit.batches > 0 and not visit.done
     require(visit.whole or may_be_partial, event, "it cannot have been left before its end (completeness)")
-    config = replace(advance(state.configs[visit.unit.config], visit, state.plan), revision=event.revision)
-    over = without_attempts(state, attempt.token)
-    return changed(state, event, **over, configs={**state.configs, config.id: config})
+    config = advance(state.configs[visit.unit.config], visit, state.plan)
+    return with_config(state, event, config, **without_attempts(state, attempt.token))
 
 
 def reused(state: State, event: UnitsReused) -> State:
@@ -110,9 +118,7 @@ def reused(state: State, event: UnitsReused) -> State:
         require(begins, event, f"{config} is at another checkpoint (isolation)")
         config = advance(config, visit, state.plan)
         state = derived.after_visit(state, visit, config)
-    return changed(
-        state, event, configs={**state.configs, config.id: replace(config, revision=event.revision)}
-    )
+    return with_config(state, event, config)
 
 
 def failed(state: State, event: UnitFailed) -> State:
@@ -121,9 +127,8 @@ def failed(state: State, event: UnitFailed) -> State:
     failure = event.failure
     attempt = _reporting(state, event, failure.node, failure.attempt, failure.unit)
     config = state.configs[failure.unit.config]
-    updated = replace(config, failures=(*config.failures, failure), revision=event.revision)
-    over = without_attempts(state, attempt.token)
-    return changed(state, event, **over, configs={**state.configs, config.id: updated})
+    updated = replace(config, failures=(*config.failures, failure))
+    return with_config(state, event, updated, **without_attempts(state, attempt.token))
 
 
 def profiled(state: State, event: ProfileDone) -> State:
@@ -146,7 +151,7 @@ def withdrawn(state: State, event: UnitWithdrawn) -> State:
 def _reporting(state: State, event: Event, node: str, token: int, unit: Unit) -> Attempt:
     """The attempt of this ``token``, if it may still report a result."""
     attempt = _attempt(state, event, node, token)
-    require(attempt.unit == unit, event, f"the node's attempt is {attempt} (fencing)")
+    require(attempt.unit == unit, event, lambda: f"the node's attempt is {attempt} (fencing)")
     _require_fenced(state, event, attempt)
     return attempt
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from cerebro_elastic.core.history.lineage import born, edge_from, fresh_names
+from cerebro_elastic.core.history.lineage import born, edge_from, fresh_names, number_of
 from cerebro_elastic.core.history.members import by_config, member, named
 from cerebro_elastic.core.history.progress import units_done
 from cerebro_elastic.core.history.rows import Writer
@@ -205,7 +205,7 @@ class OperatorLedger:
             if not parents or plan is None or state.outcome is not None:
                 return None
             kept = {key: value for key, value in parents[0].hparams.items() if key not in without}
-            new, configs = next(fresh_names(state.configs)), []
+            new, configs = next(fresh_names(map(number_of, state.configs))), []
             for parent in parents:
                 at = start(parent)
                 if at is not None and at.epoch >= plan.epochs:
