@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import recorded_run
 from logged_run import HPARAMS, Election, Record
 
 from cerebro_elastic.core.model.configs import Status
@@ -18,12 +19,13 @@ from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.reporting.logged import Logged
 from cerebro_elastic.runs.logging.log_forwarder import FileLogPosition, LogForwarder, LogPosition
-from cerebro_elastic.runs.logging.loggers import SharedLogPosition
+from cerebro_elastic.runs.logging.loggers import Loggers, SharedLogPosition
 from cerebro_elastic.runs.logging.remote_loggers import RemoteTracker
 from cerebro_trackers.mlflow_tracker import MlflowTracker
 from cerebro_trackers.wandb_tracker import WandbTracker
 from support.histories import child
 from support.memory_store import MemoryStore
+from support.waiting import wait_for
 
 if TYPE_CHECKING:  # they take seconds to import, which is left to the one process that has these tests
     from mlflow import MlflowClient, entities
@@ -240,6 +242,31 @@ def test_wandb_has_a_group_with_a_run_for_each_config(record: Record, tmp_path: 
     assert [row.step.num for row in rows] == list(range(16)), "none is missing, none is there twice"
     (end,) = [record.exit for record in after if record.WhichOneof("record_type") == "exit"]
     assert end.exit_code == 0
+
+
+def test_the_machine_that_leads_makes_the_tracker_that_the_recipe_names(empty: Path, tmp_path: Path) -> None:
+    """Its database is beside the folders of all runs."""
+    from mlflow import MlflowClient
+
+    result = recorded_run.record(tmp_path, loggers=["mlflow"])
+    home = result.folder.path.parent
+    shutil.copy(empty, home / "mlflow.db")
+    election, said = Election(tmp_path, MemoryStore()), list[str]()
+    election.elect("a")
+    loggers = Loggers(result.recipe, result.spec, result.folder)
+    ends = {"mlflow/c0000/end", "mlflow/c0001/end"}
+    with loggers.written(election.ledger, election.candidate("a"), said.append):
+        wait_for(lambda: ends <= election.ledger.logged().keys(), "the ends of both configs")
+    assert said == []
+    client = MlflowClient(f"sqlite:///{home}/mlflow.db")
+    experiment = client.get_experiment_by_name("cerebro-elastic").experiment_id
+    query = "tags.`cerebro.run` = 'recorded'"
+    found = {run.info.run_name: run for run in client.search_runs([experiment], query)}
+    assert {name: run.info.status for name, run in found.items()} == dict.fromkeys(
+        ["recorded", "c0000", "c0001"], "FINISHED"
+    )
+    best = found[result.best.config].data.metrics
+    assert best["val_loss"] == result.best.curve[-1]["val_loss"]
 
 
 @pytest.mark.parametrize(
