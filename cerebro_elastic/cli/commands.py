@@ -80,7 +80,11 @@ def as_typer(kind: type[Command]) -> Callable[..., None]:
         pairs = {
             name: dict(map(_pair, values[name])) for name in values if _takes_pairs(fields[name].annotation)
         }
-        checked(kind, values | pairs)()
+        try:
+            made = checked(kind, values | pairs)
+        except RunError as error:  # the command line is wrong
+            raise typer.BadParameter(str(error)) from error
+        made()
 
     described = {name: _described(kind, name) for name in fields}
     # The arguments in their order, then the command's own options, then those of its bases.
