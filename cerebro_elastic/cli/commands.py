@@ -10,7 +10,8 @@ import typer
 from pydantic import BaseModel
 from typer.models import ArgumentInfo, ParameterInfo
 
-from cerebro_elastic.cli.options import EtcdAddress, Home, argument, config_ids, echo, run_ids, store_of
+from cerebro_elastic.cli.options import Home, argument, config_ids, echo, option, run_ids
+from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.verbs import Verb, checked, option_of
 
@@ -36,18 +37,28 @@ class Command(BaseModel):
         raise NotImplementedError
 
 
-class OnRun(Command):
+class InPlace(Command):
+    """A command about runs of a home, or of an etcd."""
+
+    home: Home
+    etcd: str | None = option(None, "HOST:PORT of an etcd; the variables CEREBRO_ETCD_* hold login and TLS.")
+
+    @property
+    def store(self) -> StoreSettings | None:
+        """The settings of the etcd, if one is named."""
+        return StoreSettings.at(self.etcd) if self.etcd else None
+
+
+class OnRun(InPlace):
     """A command about a run."""
 
     run: str = argument(..., "Run id, or the run's folder.", autocompletion=run_ids)
-    home: Home
-    etcd: EtcdAddress
 
     def opened(self) -> Run:
         """The run."""
         from cerebro_elastic.runs.run import Run
 
-        return Run.open(self.run, home=self.home, store=store_of(self.etcd))
+        return Run.open(self.run, home=self.home, store=self.store)
 
 
 class OnLastRun(OnRun):
@@ -80,7 +91,11 @@ def as_typer(kind: type[Command]) -> Callable[..., None]:
         pairs = {
             name: dict(map(_pair, values[name])) for name in values if _takes_pairs(fields[name].annotation)
         }
-        checked(kind, values | pairs)()
+        try:
+            made = checked(kind, values | pairs)
+        except RunError as error:  # the command line is wrong
+            raise typer.BadParameter(str(error)) from error
+        made()
 
     described = {name: _described(kind, name) for name in fields}
     # The arguments in their order, then the command's own options, then those of its bases.

@@ -21,7 +21,7 @@ import typer
 from pydantic import Field
 from pydantic_core import to_jsonable_python
 
-from cerebro_elastic.config import GRACE, StoreSettings
+from cerebro_elastic.config import GRACE
 from cerebro_elastic.system.departure import leave_within, stay
 from cerebro_elastic.system.process import stop_printing, watch_parent
 from cerebro_elastic.system.words import visible
@@ -77,9 +77,6 @@ Json = Annotated[bool, option(False, "Print one JSON object.", "--json")]
 Verbose = Annotated[
     bool, option(False, "Also show every epoch of every config, and the optimality gap.", "--verbose", "-v")
 ]
-EtcdAddress = Annotated[
-    str | None, option(None, "HOST:PORT of an etcd; the variables CEREBRO_ETCD_* hold login and TLS.")
-]
 Yes = Annotated[bool, option(False, "Go on though the code has changed since the configs were trained.")]
 Grace = Annotated[float, option(GRACE, "Seconds that nodes have to leave when they are stopped.", min=0)]
 SubmittedBy = Annotated[
@@ -114,11 +111,6 @@ def agreement(yes: bool) -> Callable[[str], bool]:
 def overrides(**given: Any) -> dict[str, Any]:
     """The options that were given, as overrides of a recipe."""
     return {key: value for key, value in given.items() if value is not None}
-
-
-def store_of(etcd: str | None) -> StoreSettings | None:
-    """The settings of the external etcd, if one is named."""
-    return StoreSettings.at(etcd) if etcd else None
 
 
 def echo(text: str, *, err: bool = False) -> None:

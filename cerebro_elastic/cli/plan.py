@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cerebro_elastic.cli.commands import Command
+from cerebro_elastic.cli.commands import InPlace
 from cerebro_elastic.cli.options import (
     Epochs,
-    EtcdAddress,
-    Home,
     Json,
     argument,
     config_ids,
@@ -16,7 +14,6 @@ from cerebro_elastic.cli.options import (
     option,
     overrides,
     run_ids,
-    store_of,
 )
 from cerebro_elastic.errors import RecipeError, RunError
 from cerebro_elastic.reporting.terminal import terminal
@@ -24,7 +21,7 @@ from cerebro_elastic.reporting.terminal import terminal
 _OF_RECIPE, _OF_RUN = ("partitions", "price"), ("lose", "stop", "deadline", "etcd")
 
 
-class Plan(Command):
+class Plan(InPlace):
     """Forecast when a run ends and what it costs.
 
     Of a recipe the command trains a few batches here by each parallelism, simulates the rest, and finds the
@@ -68,8 +65,6 @@ class Plan(Command):
     deadline: str | None = option(
         None, "Does the live run meet it? 2h30m, or a date, T, and a time.", metavar="WHEN"
     )
-    home: Home
-    etcd: EtcdAddress
     as_json: Json
 
     def __call__(self) -> None:
@@ -123,7 +118,7 @@ class Plan(Command):
         from cerebro_elastic.cli.plan_views import show_live
         from cerebro_elastic.runs.run import Run
 
-        run, add = Run.open(self.what, home=self.home, store=store_of(self.etcd)), _joining(self.nodes)
+        run, add = Run.open(self.what, home=self.home, store=self.store), _joining(self.nodes)
         answer = run.plan(lose=self.lose, add=add, stop=self.stop, deadline=self.deadline)
         if self.as_json:
             _print_json(live=answer)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from cerebro_elastic.cli.commands import Command, OnRun
+from cerebro_elastic.cli.commands import Command, InPlace, OnRun
 from cerebro_elastic.cli.options import (
-    EtcdAddress,
     Home,
     SubmittedBy,
     argument,
@@ -16,7 +15,6 @@ from cerebro_elastic.cli.options import (
     option,
     parent,
     run_ids,
-    store_of,
     watch,
 )
 from cerebro_elastic.errors import RunError
@@ -34,7 +32,7 @@ _SHORTEST_TOKEN = 12
 _LONGEST_NAME = 80
 
 
-class Ui(Command):
+class Ui(InPlace):
     """Show live and ended runs in the browser, and steer them.
 
     The page stops, resumes and adds configs, lets nodes leave, and ends, extends and exports runs. It needs
@@ -46,8 +44,6 @@ class Ui(Command):
     run: str | None = argument(
         None, "Run id, or the run's folder.", show_default="all runs", autocompletion=run_ids
     )
-    home: Home
-    etcd: EtcdAddress
     host: str = option("127.0.0.1", "The address to listen on.")
     port: int | None = option(
         None, "The port; 0: any.", min=0, max=65535, show_default="the first free one from 8470"
@@ -90,7 +86,7 @@ class Ui(Command):
         """Where the runs are that are shown, and the run whose page is opened."""
         from cerebro_elastic.front_end.live_page.feeds import Places
 
-        home, store = home_of(self.home), store_of(self.etcd)
+        home, store = home_of(self.home), self.store
         if store is not None:
             where = Places(home, store)
             return where, where.find(self.run).id if self.run else None

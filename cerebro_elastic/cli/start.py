@@ -9,12 +9,10 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cerebro_elastic.cli.commands import Command, OnRun
+from cerebro_elastic.cli.commands import InPlace, OnRun
 from cerebro_elastic.cli.options import (
     Epochs,
-    EtcdAddress,
     Grace,
-    Home,
     Json,
     RecipeFile,
     RunId,
@@ -27,9 +25,9 @@ from cerebro_elastic.cli.options import (
     ended_by_ctrl_c,
     option,
     overrides,
-    store_of,
     watch,
 )
+from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import RecipeError, RunError
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs import verbs
@@ -59,7 +57,7 @@ NodesHere = Annotated[
 ]
 
 
-class _OfRecipe(Command):
+class _OfRecipe(InPlace):
     """A command that runs a recipe."""
 
     run_id: RunId
@@ -70,8 +68,6 @@ class _OfRecipe(Command):
     reuse: bool = option(
         False, "Take over what earlier runs of the home have trained, if code and data are the same."
     )
-    home: Home
-    etcd: EtcdAddress
     grace: Grace
     verbose: Verbose
 
@@ -131,7 +127,7 @@ class Run(_OfRecipe):
                 run_id=self.run_id,
                 home=self.home,
                 fresh=self.fresh,
-                store=store_of(self.etcd),
+                store=self.store,
                 grace=self.grace,
                 agrees=agreement(self.yes),
                 reuse=self.reuse,
@@ -210,6 +206,11 @@ class Host(_OfRecipe):
     )
     submitted_by: SubmittedBy
 
+    @property
+    def store(self) -> StoreSettings | None:
+        address = host_resolved(self.etcd, os.environ)
+        return StoreSettings.at(address) if address else None
+
     def __call__(self) -> None:
         with ended_by_ctrl_c(_LEFT, self.grace), SharedImports() as imports:
             watch(self.submitted_by)
@@ -226,7 +227,7 @@ class Host(_OfRecipe):
                     hosts=hosts,
                     nodes=self.nodes,
                     home=self.home,
-                    store=store_of(host_resolved(self.etcd, os.environ)),
+                    store=self.store,
                     grace=self.grace,
                     reuse=self.reuse,
                     watcher=view.watcher,
@@ -259,7 +260,7 @@ class Join(OnRun):
                     name=self.name,
                     nodes=self.nodes,
                     home=self.home,
-                    store=store_of(self.etcd),
+                    store=self.store,
                     grace=self.grace,
                     watcher=view.watcher,
                 )

@@ -6,8 +6,8 @@ import typer
 from rich.table import Column
 from rich.text import Text
 
-from cerebro_elastic.cli.commands import Command, OnLastRun
-from cerebro_elastic.cli.options import EtcdAddress, Home, Json, Verbose, echo, echo_json, store_of
+from cerebro_elastic.cli.commands import InPlace, OnLastRun
+from cerebro_elastic.cli.options import Json, Verbose, echo, echo_json
 from cerebro_elastic.cli.output import head_text, state_json
 from cerebro_elastic.cli.shapes import DoctorJson
 from cerebro_elastic.errors import RunError
@@ -65,14 +65,12 @@ class Status(OnLastRun):
             console.print(head_text(run.id, now.head), soft_wrap=True)
 
 
-class Doctor(Command):
+class Doctor(InPlace):
     """Check what a run needs on this machine, and show what works.
 
     Example: cerebro doctor --home /scratch/runs
     """
 
-    home: Home
-    etcd: EtcdAddress
     as_json: Json
 
     def __call__(self) -> None:
@@ -80,7 +78,7 @@ class Doctor(Command):
 
         table = plain_table("", "", Column(overflow="fold"), show_header=False)
         marks = {True: Text("ok", "green"), False: Text("bad", "red"), None: Text("absent", "yellow")}
-        findings = list(examine(home_of(self.home), store_of(self.etcd)))
+        findings = list(examine(home_of(self.home), self.store))
         for finding in findings:
             table.add_row(marks[finding.ok], finding.what, finding.detail)
         if self.as_json:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cerebro_elastic.runs.start import background_check as command
-from support.commands import Cerebro
+from support.commands import Cerebro, assert_shape
 
 RECIPE = """\
 task: {kind: torch, model_fn: "a_checked_net:model", loss: cross_entropy, optimizer: SGD}
@@ -63,7 +63,9 @@ def test_the_check_prints_exact_and_inexact_state_for_people_and_machines(
     assert "config 1 of 3 (kind=plain lr=0.01)" in said.err
     assert "in turns in one process" not in said.err, "one alone is exact"
     assert not (project / "runs").exists()
-    answer = json.loads(cerebro("check", "check.yaml", "--json").out)
+    printed = cerebro("check", "check.yaml", "--json").out
+    assert_shape("check", printed)
+    answer = json.loads(printed)
     outcomes = {checked["hparams"]["kind"]: checked["exactness"]["outcome"] for checked in answer["checked"]}
     assert outcomes == {"plain": "equal", "counting": "differs", "wrong": "failed"}
     assert answer["configs"] == 6

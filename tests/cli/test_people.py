@@ -21,7 +21,7 @@ from cerebro_elastic.front_end.live_page.actions import ACTIONS
 from cerebro_elastic.runs.verbs import Add, Extend, Retry, Verb, as_words
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
-from support.commands import Cerebro
+from support.commands import Cerebro, assert_shape
 from support.ledger import Leader, Ledger
 from support.live_record import live_record
 from support.pages import parsed
@@ -39,7 +39,9 @@ def test_stop_and_resume(run: Ledger, at_etcd: list[str], cerebro: Cerebro) -> N
     assert "c0001 is stopped in epoch 1; `resume` continues it" in said.out
     stopped = run.state().configs["c0001"]
     assert (stopped.status, stopped.reason, stopped.by_hand) == (Status.STOPPED, "diverges", True)
-    again = json.loads(cerebro("stop", run.keys.run, "c0001", "--json", *at_etcd).out)
+    printed = cerebro("stop", run.keys.run, "c0001", "--json", *at_etcd).out
+    assert_shape("stop", printed)
+    again = json.loads(printed)
     assert (again["config"], again["epoch"]) == ("c0001", 0), "once more changes nothing"
     assert run.state().configs["c0001"] == stopped
     said = cerebro("resume", run.keys.run, "c0001", *at_etcd)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.commands import Cerebro
+from support.commands import Cerebro, assert_shape
 
 TORCH = """\
 epochs: 3
@@ -53,7 +53,9 @@ def test_the_forecast_for_people_and_as_json(planned: Cerebro, monkeypatch: pyte
     table = said.out.split("\n\n")[1]
     assert all(len(line) <= 80 for line in table.splitlines()), "it fits a narrow terminal"
     monkeypatch.setattr(module, "plan", lambda *_a, **_k: forecasts[0])
-    answer = json.loads(planned("--price", "2", "--json").out)["measured"]
+    printed = planned("--price", "2", "--json").out
+    assert_shape("plan", printed)
+    answer = json.loads(printed)["measured"]
     assert (answer["configs"], answer["rows"]) == (4, 16)
     assert answer["best"] in answer["options"]
     for option in answer["options"]:

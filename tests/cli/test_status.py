@@ -12,7 +12,7 @@ from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.store.ledger.journal import Journal
-from support.commands import Cerebro
+from support.commands import Cerebro, assert_shape
 from support.ledger import Leader, Ledger
 
 
@@ -55,7 +55,9 @@ def test_draining_and_quarantines_are_shown(
     assert f"leaving leaves run {run} when its unit is done" in said.out
     assert cerebro("drain", run, "leaving", *at_etcd).code == 0, "once more changes nothing"
 
-    answer = json.loads(cerebro("status", run, "--json", *at_etcd).out)
+    printed = cerebro("status", run, "--json", *at_etcd).out
+    assert_shape("status", printed)
+    answer = json.loads(printed)
     assert answer["leader"] == "a-leader"
     assert answer["draining"] == {"leaving": 30.0}
     assert answer["quarantined"] == {"full": "its disk is full"}

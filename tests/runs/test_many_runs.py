@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 import typer.main
@@ -17,6 +14,8 @@ from recorded_run import record
 
 from cerebro_elastic import Run
 from cerebro_elastic.cli.app import app
+from cerebro_elastic.cli.options import echo_json
+from cerebro_elastic.cli.output import outcome_json
 from cerebro_elastic.cli.shapes import SHAPES
 from cerebro_elastic.errors import PrunedCheckpoint, RunError, StorageError
 from cerebro_elastic.recipes import load_recipe
@@ -24,7 +23,7 @@ from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.prepare_run import check_project, write_spec
 from cerebro_elastic.system.files import locate, moved
-from support.commands import Cerebro
+from support.commands import Cerebro, assert_shape
 
 
 @pytest.fixture
@@ -45,37 +44,8 @@ def again(result: RunResult, run: str) -> RunFolder:
     return folder
 
 
-def problems(value: Any, shape: Any, where: str = "") -> list[str]:
-    """How a JSON value differs from a type: also by keys that the type does not have."""
-    origin, arguments = get_origin(shape), get_args(shape)
-    if shape is Any:
-        return []
-    if origin is Literal:
-        return [] if value in arguments else [f"{where}: {value!r}"]
-    if origin is Union or type(shape).__name__ == "UnionType":
-        return min((problems(value, part, where) for part in arguments), key=len)
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        if not isinstance(value, dict):
-            return [f"{where}: {value!r} is no object"]
-        return [
-            text for key, part in value.items() for text in problems(part, arguments[1], f"{where}.{key}")
-        ]
-    if origin is not None:
-        if not isinstance(value, list):
-            return [f"{where}: {value!r} is no list"]
-        return [text for part in value for text in problems(part, arguments[0], f"{where}[]")]
-    if shape.__module__.startswith("cerebro_elastic") and not issubclass(shape, Enum):
-        hints = get_type_hints(shape)
-        wrong = sorted(set(hints) ^ set(value)) if isinstance(value, dict) else ["no object"]
-        if wrong:
-            return [f"{where}: {', '.join(wrong)}"]
-        return [text for key, kind in hints.items() for text in problems(value[key], kind, f"{where}.{key}")]
-    kind = {float: (int, float)}.get(shape, str if issubclass(shape, Enum) else shape)
-    return [] if isinstance(value, kind) else [f"{where}: {value!r} is no {shape}"]
-
-
 def test_what_commands_print_as_json_has_the_shape_of_the_reference(
-    result: RunResult, cerebro: Cerebro, tmp_path: Path
+    result: RunResult, cerebro: Cerebro, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     with_json = {name for name in commands if any("--json" in p.opts for p in commands[name].params)}
@@ -99,8 +69,11 @@ def test_what_commands_print_as_json_has_the_shape_of_the_reference(
     for command, words in typed.items():
         said = cerebro(*command.replace(" RUN", "").split(), *words, "--json")
         assert said.code == 0, (command, said)
-        assert problems(json.loads(said.out), SHAPES[command], command) == []
-    assert problems({"home": "x", "runs": [{}], "more": 1}, SHAPES["runs"]), "the check can fail"
+        assert_shape(command, said.out)
+    echo_json(outcome_json(result))
+    assert_shape("run", capsys.readouterr().out)
+    with pytest.raises(AssertionError):
+        assert_shape("runs", '{"home": "x", "runs": [], "more": 1}')
 
 
 def test_runs_are_listed_with_state_and_best(result: RunResult, cerebro: Cerebro) -> None:

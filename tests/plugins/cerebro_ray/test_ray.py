@@ -3,6 +3,7 @@ submitted again, and the result is that of a run that nothing happened to."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ from ray.cluster_utils import Cluster
 from ray.util import get_node_ip_address
 
 import cerebro_elastic
+from cerebro_elastic.cli.start import Ray as RayCommand
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.runs.catalog import places_of
@@ -261,6 +263,10 @@ def test_a_run_outlives_machines_and_its_driver(cluster: Cluster, tmp_path: Path
 
 
 @pytest.mark.cluster
+def test_the_commands_options_are_the_arguments_of_the_driver() -> None:
+    assert {*RayCommand.model_fields, "watcher"} == set(inspect.signature(run_on_ray).parameters)
+
+
 def test_sigterm_is_ours_beside_ray(cluster: Cluster) -> None:
     done = subprocess.run(
         [sys.executable, "-c", STOPPED, cluster.address], capture_output=True, text=True, timeout=SOON
