@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from cerebro_elastic.config import A_DAY
-from cerebro_elastic.core.model.configs import ConfigStart, HParams
+from cerebro_elastic.core.model.configs import Config, ConfigStart, HParams
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.system.words import counted, one_line
 
 if TYPE_CHECKING:
-    from cerebro_elastic.core.model.configs import Config
     from cerebro_elastic.runs.run import Run
 
 _Arguments = TypeVar("_Arguments", bound=BaseModel)
