@@ -1,7 +1,7 @@
 """The global generators of Python, numpy and torch: seeded for a block, and while users' files are imported.
 
-Nodes, workers and replays import a user's file, each for itself. Without a seed its random numbers (``X, y =
-sklearn.datasets.make_blobs()`` at its top) would differ in each.
+Nodes, workers and replays import a user's file, each for itself. Without a seed its random numbers
+(``X, y = sklearn.datasets.make_blobs()`` at its top) would differ in each.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ def code_digest(file: Path) -> str:
 
 
 def imported_by(file: Path) -> frozenset[str]:
-    """The modules that a file of Python imports, also within functions, and possible ones: for ``from .
-    import net`` that is ``.net``. Empty if it is no Python of this version."""
+    """The modules that a file of Python imports, also within functions, and possible ones: for
+    ``from . import net`` that is ``.net``. Empty if it is no Python of this version."""
     seen = _seen(file)
     return frozenset() if seen is None else seen[1]
 

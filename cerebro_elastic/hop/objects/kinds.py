@@ -1,8 +1,8 @@
 """A row of the table of kinds (``table.py``), and the part of a walk that it may use.
 
 A tree stands for a value in a checkpoint. *Plain* values are their own trees: numbers, strings, tensors,
-numpy arrays, and lists, tuples and dicts of these. Any other is a *tagged* tree, ``{TAG: name of its kind,
-"type": full name of its type, "value": trees of its parts}``, or a reference:
+numpy arrays, and lists, tuples and dicts of these. Any other is a *tagged* tree,
+``{TAG: name of its kind, "type": full name of its type, "value": trees of its parts}``, or a reference:
 
 - ``known``: an object that is carried elsewhere (a layer, a parameter, an optimizer), by name;
 - ``same``: an object that was met before, by its path; ``view``: a tensor or array that shares its memory;
