@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -18,13 +19,14 @@ from cerebro_elastic.core.history.derived import (
 )
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.events import Event, HomesAssigned, UnitAssigned
-from cerebro_elastic.core.model.interfaces import Policy
+from cerebro_elastic.core.model.interfaces import Policy, SchedulingContext
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import SpeedFactor, State, Usage
 from cerebro_elastic.core.model.units import Phase, Unit
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.scheduling.look_ahead import Auto, Target
-from support.builders import config, nodes, visit
+from support.builders import config, failure, nodes, visit
 from support.world import FixedSearch
 
 PLAN = Plan("r", partitions=2, epochs=1, max_nodes=2, on_demand=True)
@@ -52,6 +54,12 @@ def given(state: State, policy: Policy | None = None) -> list[Attempt]:
     return [action.attempt for action in decided(state, policy) if isinstance(action, UnitAssigned)]
 
 
+def failed(state: State, *names: str) -> State:
+    """Failures on ``b``, one for each unit."""
+    configs = {name: replace(state.configs[name], failures=(failure(Unit(name, 0, 0)),)) for name in names}
+    return replace(state, configs={**state.configs, **configs})
+
+
 @pytest.mark.parametrize("policy", [Auto(), Target()])
 def test_an_idle_node_fetches_if_waiting_costs_more(policy: Policy) -> None:
     (attempt,) = given(STATE, policy)
@@ -70,6 +78,31 @@ def test_a_partition_on_the_nodes_host_costs_no_fetch(fetches: tuple[float, ...]
     (attempt,) = given(shared)
     assert (attempt.node, attempt.unit.partition, attempt.expected) == ("b", 0, 10.0)
     assert given(replace(shared, plan=replace(PLAN, max_nodes=3, on_demand=False))) == []
+
+
+class _Asking(LongestRemaining):
+    """Records what it may fetch at each call: for a choice, then for a hint."""
+
+    def __init__(self) -> None:
+        self.may: list[set[tuple[str, str]] | None] = []
+
+    def choose(self, instance: SchedulingContext) -> Sequence[tuple[str, Unit]]:
+        may = None
+        if (elsewhere := instance.elsewhere) is not None:
+            may = {(n, c) for n in "ab" for c in NAMES for j in range(3) if elsewhere(n, c, j)}
+        self.may.append(may)
+        return super().choose(instance)
+
+
+def may_fetch(state: State) -> list[set[tuple[str, str]] | None]:
+    policy = _Asking()
+    decided(state, policy)
+    return policy.may
+
+
+def test_an_idle_node_fetches_only_for_units_that_it_has_not_failed() -> None:
+    assert may_fetch(STATE) == [{("b", "c1"), ("b", "c2"), ("b", "c3")}], "``a`` and c0 are busy"
+    assert may_fetch(failed(STATE, "c1", "c2")) == [{("b", "c3")}]
 
 
 def fetched(seconds: float, config: str = "c1", **fields: Any) -> Visit:

@@ -79,3 +79,7 @@ def test_a_homeless_partition_goes_to_a_node_that_holds_it() -> None:
     two = [Node("a", "host"), Node("b", "host")]
     placed = rebalance({}, two, {"a": {1, 3}, "b": {0, 2}}, 4, EVEN)
     assert placed == {0: ("b",), 1: ("a",), 2: ("b",), 3: ("a",)}
+
+
+def test_without_nodes_nothing_is_placed() -> None:
+    assert rebalance({0: ("a",)}, [], {}, 3, {}) == {}

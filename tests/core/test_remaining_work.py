@@ -74,6 +74,22 @@ def test_the_remaining_work() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("attempt", "still"),
+    [
+        ({"last_visit_ended": 60.0}, 0.5),
+        ({"last_visit_ended": 104.0}, 10.0),
+        ({"last_visit_ended": None}, 0.5),
+        ({"expected": None}, 7.0),
+        ({"expected": 40.0}, 37.0),
+    ],
+)
+def test_how_long_a_unit_still_takes(attempt: dict[str, float], still: float) -> None:
+    """Its expected seconds without those since the visit before it: never none, and never more."""
+    known = replace(STATE.attempts["a"], **attempt)  # type: ignore[arg-type]
+    assert seen(replace(STATE, attempts={"a": known})).nodes["a"] == still
+
+
 GANG = Strategy("ddp", ranks=2, nodes=2)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.data.reading.row_sums import RaggedRowSums, padded_sums, ragged_sums, row_sums
 from cerebro_elastic.data.reading.worker_processes import end_idle
 from cerebro_elastic.errors import DamagedData, DataError, RecipeError, TaskError
+from cerebro_elastic.system.files import content, locate
 from support.prepared import prepare
 
 ROWS = 23
@@ -232,6 +234,39 @@ def test_damage_is_found_by_row_and_repaired(
     assert len(dicts(cache.fetch(url, manifest, "train", 1))) == batch_count(partition.rows, 4)
 
 
+def test_offsets_that_changed_in_the_cache_are_fetched_again(
+    dataset: tuple[str, Manifest], tmp_path: Path
+) -> None:
+    url, manifest = dataset
+    cache = PartitionCache(tmp_path / "cache")
+    before = dicts(cache.fetch(url, manifest, "train", 0))
+    flipped(next((tmp_path / "cache").rglob("000.npy")), -8)
+    after = dicts(cache.fetch(url, manifest, "train", 0))
+    assert [batch["tokens"].tolist() for batch in after] == [batch["tokens"].tolist() for batch in before]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda offsets: offsets + 1, "begin with 1 instead of 0"),
+        (lambda offsets: np.array([*offsets[:-2], 0, offsets[-1]]), "fall from .* to 0 in row 7"),
+    ],
+)
+def test_offsets_that_can_be_none_are_refused(
+    change: Callable[[Any], Any], message: str, dataset: tuple[str, Manifest], tmp_path: Path
+) -> None:
+    url, manifest = dataset
+    files = list(manifest.train[0].files)
+    path = Path(url, files[0].path)
+    np.save(path, change(np.load(path)))
+    kept = content(locate(str(path)))
+    files[0] = replace(files[0], bytes=kept.bytes, sha256=kept.sha256)
+    changed = replace(manifest, train=(replace(manifest.train[0], files=tuple(files)), *manifest.train[1:]))
+    Path(url, "manifest.json").write_bytes(changed.to_json())
+    with pytest.raises(DataError, match=f"offsets .* of column 'tokens' {message}"):
+        PartitionCache(tmp_path / "cache").fetch(url, changed, "train", 0)
+
+
 @pytest.mark.parametrize(
     ("column", "message"),
     [
@@ -244,6 +279,17 @@ def test_damage_is_found_by_row_and_repaired(
 def test_rows_that_make_no_column_are_refused(column: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         prepare(lambda: {"x": column, "y": [0, 1]}, str(tmp_path / "out"), partitions=1, seed=0)
+
+
+def test_validation_rows_of_one_length_are_ragged_if_training_rows_are(tmp_path: Path) -> None:
+    def both() -> Any:
+        return {"train": {"x": [[1], [2, 3]]}, "valid": {"x": [[1, 2], [3, 4]]}}
+
+    manifest = prepare(both, str(tmp_path / "out"), partitions=1, seed=0)
+    assert manifest.columns[0].kind == "ragged"
+    part = PartitionCache(tmp_path / "cache").fetch(str(tmp_path / "out"), manifest, "valid", 0)
+    (batch,) = batches(part, np.arange(2), LoaderSettings(2, "dict"))
+    assert batch["x"].tolist() == [[1, 2], [3, 4]]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ import pytest
 from PIL import Image
 
 from cerebro_elastic.data.manifest import Manifest, Split
+from cerebro_elastic.data.preparing.growing import GrowingColumn
+from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.data.reading.batches import batches
 from cerebro_elastic.data.reading.cache import PartitionCache
 from cerebro_elastic.data.reading.loader_settings import LoaderSettings
@@ -311,6 +313,24 @@ def test_the_types_of_a_long_csv_are_those_of_all_its_rows(tmp_path: Path, out: 
     assert [(c.name, c.dtype) for c in manifest.columns] == [("a", "<f8"), ("b", "<i8"), ("c", "<i8")]
     last = next(row for row in rows_of(out, manifest, tmp_path) if row["a"] == 0.5)
     assert last == {"a": 0.5, "b": 7, "c": -1}
+
+
+def test_a_column_grows_in_files_as_in_memory() -> None:
+    parts = [np.arange(3), np.array([0.5, np.nan]), np.arange(2, dtype="i4")]
+    flags = [np.array([True, False]), np.array([None, True], object)]
+    lists = [Ragged(np.arange(3), np.array([0, 1, 3])), Ragged(np.arange(2), np.array([0, 0, 2]))]
+    for given in (parts, flags, lists):
+        grown = []
+        for in_memory in (0, 1 << 20):
+            column = GrowingColumn("x", in_memory)
+            for part in given:
+                column.append(part)
+            whole = column.whole()
+            grown.append((whole.lengths.tolist(), whole.values) if isinstance(whole, Ragged) else ([], whole))
+        (lengths, on_disk), (others, in_ram) = grown
+        assert lengths == others
+        assert on_disk.dtype == in_ram.dtype
+        assert str(on_disk.tolist()) == str(in_ram.tolist())
 
 
 @pytest.mark.parametrize(

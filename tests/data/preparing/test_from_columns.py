@@ -316,6 +316,13 @@ def test_a_folder_of_unknown_files_says_what_it_has(tmp_path: Path) -> None:
         prepare(tmp_path / "empty", str(tmp_path / "out"), partitions=1, seed=0)
 
 
+def test_validation_data_that_cannot_be_read_are_named_by_their_key(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"`valid` is neither a share of the rows, such as 20%, nor data: .*gone"
+    ):
+        prepare(columns, str(tmp_path / "out"), partitions=1, seed=0, valid="gone.npz")
+
+
 def test_lists_of_unequal_length_and_binary_values_of_tables_are_columns(tmp_path: Path) -> None:
     table = pa.table(
         {"x": [[1, 2], [], [3]], "b": [b"a\0", b"", b"ccc"], "t": ["\u00e9", "", "no"], "y": [0, 1, 2]}
@@ -334,6 +341,20 @@ def test_lists_of_unequal_length_and_binary_values_of_tables_are_columns(tmp_pat
     assert batch["x"].tolist() == [[1, 2], [0, 0], [3, 0]]
     assert batch["b"] == [b"a\0", b"", b"ccc"]
     assert [value.decode() for value in batch["t"]] == ["\u00e9", "", "no"]
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ([[1], None], r"'x' has no value in row 1"),
+        ([[[1], [1, 2]], []], r"'x' has lists of lists"),
+        ([["a"], []], r"'x' of the training data has lists of text, .*: make them lists of numbers"),
+    ],
+)
+def test_tables_whose_lists_cannot_be_used(column: Any, message: str, tmp_path: Path) -> None:
+    pa.parquet.write_table(pa.table({"x": column}), tmp_path / "in.parquet")
+    with pytest.raises(DataError, match=message):
+        prepare(tmp_path / "in.parquet", str(tmp_path / "out"), partitions=1, seed=0)
 
 
 class FullFileSystem(MemoryFileSystem):

@@ -178,6 +178,18 @@ def test_the_same_bytes_for_any_number_of_workers_and_machines(root: Path) -> No
     assert make(root, url="other", seed=2).digest != alone
 
 
+def test_a_prepared_dataset_is_reused_and_another_refused(root: Path) -> None:
+    first = make(root)
+    before = len(calls(root))
+    assert make(root) == first
+    assert len(calls(root)) == before
+    with pytest.raises(DataError, match="holds another dataset, or one that was made of another"):
+        make(root, seed=2)
+    (root / "functions.py").write_text(FUNCTIONS + "\n# another\n")
+    with pytest.raises(DataError, match="another source, function or seed"):
+        make(root)
+
+
 def test_after_a_kill_only_the_rest_is_made(root: Path) -> None:
     """Chunks are 8 rows; the worker stops after 30, and then everybody is killed."""
     (root / "stuck").touch()

@@ -146,6 +146,13 @@ def test_an_impossible_selection_is_refused(selection: dict[str, Any], message: 
         prepared(iris, iris.parent, **selection)
 
 
+def test_an_index_of_pandas_is_no_feature_by_default(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text(",a,y\n0,0.5,1\n1,0.25,0\n")
+    with pytest.raises(DataError, match="column '' seems to be an index that pandas has written"):
+        prepared(tmp_path / "in.csv", tmp_path, label="y")
+    assert prepared(tmp_path / "in.csv", tmp_path, label="y", features=["a"])[1].features == ("a",)
+
+
 def test_values_beyond_float32_are_named(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("a,y\n1e300,1\n2,0\n")
     with pytest.raises(

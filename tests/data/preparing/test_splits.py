@@ -110,6 +110,14 @@ def test_no_single_group_moved_and_no_pair_exchanged_would_come_nearer(
     assert all(abs(sum(inside) + by - wanted) >= far for by in left)
 
 
+def test_weights_of_rows_become_the_last_column(tmp_path: Path) -> None:
+    columns = {"w": np.arange(ROWS), **COLUMNS}
+    keys = {"features": ["row"], "label": "y", "sample_weight": "w"}
+    manifest = prepare(lambda: columns, str(tmp_path / "out"), partitions=1, seed=0, **keys)
+    assert [(c.name, c.dtype) for c in manifest.columns] == [("features", "<f4"), ("y", "<i8"), ("w", "<f4")]
+    assert (manifest.features, manifest.sample_weight) == (("row",), "w")
+
+
 FEW = {"row": np.arange(4), "y": np.array([0, 0, 0, 1]), "g": np.array(["a", "a", "b", "b"])}
 OWN = {"row": np.arange(2), "y": np.array([1, 7]), "g": np.array(["z", "b"])}
 BAD: dict[str, tuple[dict[str, str], Any, str]] = {
