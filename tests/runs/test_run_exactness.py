@@ -77,6 +77,8 @@ def test_the_verdict_follows_from_the_configs(
     assert (exactness.verdict, exactness.text) == (verdict, text)
     written = json.dumps(exactness.as_json())
     assert json.dumps(RunExactness.of_json(json.loads(written)).as_json()) == written
+    of_before = written.replace('"outcome": "equal"', '"outcome": "varies"')
+    assert RunExactness.of_json(json.loads(of_before)).verdict is not Verdict.CHECKED
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,11 @@ class CheckOutcome(StrEnum):
     UNKNOWN = "unknown"
     """The check could not be done."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> CheckOutcome:
+        """A word of an earlier release, in the folder of one of its runs."""
+        return cls.UNKNOWN
+
 
 @dataclass(frozen=True, slots=True)
 class Exactness:
