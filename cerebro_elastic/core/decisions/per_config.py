@@ -1,8 +1,8 @@
 """Values that follow from one config, from further values of its own, and from those that all configs share.
 
 States share the configs that an event has not changed. So a decision recomputes only what concerns the config
-that has changed, and not all that a thousand configs may do on a hundred nodes. What has changed is known, or found
-without a line of Python for each config.
+that has changed, and not all that a thousand configs may do on a hundred nodes. What has changed is known, or
+found without a line of Python for each config.
 """
 
 from __future__ import annotations
