@@ -59,12 +59,13 @@ def budget_outlook(state: State, end: SearchEnd) -> BudgetOutlook | None:
     """Whether the run's budget will hold, or has ended configs early; ``None`` without one, and before the
     first visit."""
     plan, budget = state.plan, end.budget
-    if plan is None:
+    bounded = state.usage.began is not None and budget.ends
+    if plan is None or (state.outcome is None and not bounded):
         return None
     early = ended_early(state, budget, plan.run)
     if early is not None and state.outcome is not None:
         return BudgetOutlook(False, f"budget: {_paid(state, budget)}{early}")
-    if state.usage.began is None or not budget.ends:
+    if not bounded:
         return None
     paid = _paid(state, budget)
     if state.outcome is not None:
