@@ -37,6 +37,12 @@ A, B, C = (Node(name, "h", registration=1) for name in "abc")
 OTHER = Node("g", "h", hardware="A100", registration=1)
 
 
+def test_a_config_that_needs_one_node_waits_for_its_turn_only() -> None:
+    assert waited(state((SINGLE,), A, busy="a")) == {}
+    assert waited(state((SINGLE,))) == {}
+    assert waited(state((WIDE,), Node("a", "h", ranks=2), busy="a")) == {}
+
+
 def test_a_config_that_needs_a_gang_waits_for_its_nodes_rather_idle_ones() -> None:
     assert waited(state((GANG,), A, B, C, busy="b")) == {"x": Wait(("a", "c"))}
     assert waited(state((GANG,), A, B, busy="ab"))["x"].nodes == ("a", "b")

@@ -13,7 +13,8 @@ import pytest
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.attempts import Visit
-from cerebro_elastic.core.model.events import Event, NodeDraining, UnitCommitted
+from cerebro_elastic.core.model.events import Event, NodeDraining, NodeJoined, UnitCommitted
+from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.folder import RunFolder
@@ -103,6 +104,16 @@ def test_a_dead_agent_is_restarted_after_longer_and_longer_pauses(
     )
 
 
+def test_a_commit_ends_the_count(make: Make, said: list[str]) -> None:
+    with make("exit 3") as agents:
+        keep_until(agents, lambda: agents.gone)
+        agents.observe([commit(SINCE + 1)])
+        assert not agents.gone
+        tries = len(said)
+        keep_until(agents, lambda: len(said) > tries)
+        assert "in 0.05 s" in said[-1]
+
+
 def test_an_agent_of_a_drained_node_is_not_restarted(make: Make, tmp_path: Path, said: list[str]) -> None:
     with make("exit 1") as agents:
         agents.observe([NodeDraining(SINCE + 1, "n", 30.0), NodeDraining(SINCE + 2, "another", 30.0)])
@@ -113,6 +124,22 @@ def test_an_agent_of_a_drained_node_is_not_restarted(make: Make, tmp_path: Path,
         assert agents.last_error().startswith("n has left")
     assert starts(tmp_path) == 1
     assert said == []
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [NodeDraining(SINCE - 1, "n", 30.0)],
+        [NodeDraining(SINCE + 1, "n", 30.0), NodeJoined(SINCE + 2, Node("n", "host"))],
+        [NodeDraining(SINCE + 1, "another", 30.0)],
+    ],
+    ids=["before this start", "under an older registration", "another node"],
+)
+def test_these_events_do_not_drain_this_node(make: Make, tmp_path: Path, events: list[Event]) -> None:
+    with make("exit 1") as agents:
+        for event in events:
+            agents.observe([event])
+        keep_until(agents, lambda: starts(tmp_path) == 2)
 
 
 def test_the_end_of_the_run_ends_a_node_for_good(make: Make, tmp_path: Path, said: list[str]) -> None:

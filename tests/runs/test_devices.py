@@ -8,7 +8,8 @@ import pytest
 
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.runs.start.machine import Accelerators
+from cerebro_elastic.runs.start import machine
+from cerebro_elastic.runs.start.machine import Accelerators, accelerators_of
 from cerebro_elastic.runs.start.room import check_room
 from cerebro_elastic.system.devices import SHARED
 
@@ -81,3 +82,14 @@ def test_ranks_that_train_together_have_a_device_each() -> None:
     assert any(
         "7 of 8 accelerators have no node" in note for note in check_room(recipe(nodes=1), 1, 8, of(8))
     )
+
+
+def test_other_frameworks_share_the_devices_that_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not asked: their nodes find their devices themselves."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1f, GPU-2e")
+    assert accelerators_of(recipe("sklearn"), {}).names == ("GPU-1f", "GPU-2e")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert accelerators_of(recipe("sklearn"), {}).names == ()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(machine, "_files", lambda: [object()] * 2)
+    assert accelerators_of(recipe("sklearn"), {}).names == ("0", "1")

@@ -15,13 +15,16 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import ConfigEnded, ConfigResumed
+from cerebro_elastic.errors import StoreUnavailable
 from cerebro_elastic.reporting.logged import ConfigEnd, Logged
 from cerebro_elastic.reporting.tensorboard import TensorBoard
 from cerebro_elastic.runs.logging import log_forwarder
 from cerebro_elastic.runs.logging.log_forwarder import FileLogPosition
 from cerebro_elastic.runs.logging.loggers import SharedLogPosition
 from cerebro_elastic.runs.logging.remote_loggers import RemoteLogger
+from cerebro_elastic.store.client.base import KeyValue
 from support.memory_store import MemoryStore
+from support.waiting import wait_for
 
 
 class Kept:
@@ -137,6 +140,29 @@ def test_how_configs_end_is_written_once_and_behind_their_rows(record: Record) -
     with record.scribe(again):
         pass
     assert again.ends == [("c0002", "failed")]
+
+
+class SometimesAway(MemoryStore):
+    """A store whose every third read gets no answer."""
+
+    reads = 0
+
+    def get(self, key: str) -> KeyValue | None:
+        self.reads += 1
+        if self.reads % 3 == 0:
+            raise StoreUnavailable("nobody answers")
+        return super().get(key)
+
+
+def test_a_store_that_is_away_costs_no_rows(record: Record, tmp_path: Path) -> None:
+    election = Election(tmp_path, SometimesAway())
+    note = SharedLogPosition(election.ledger, election.candidate("a"))
+    for place in range(3):
+        record.commit("c0000", place)
+    kept = Kept()
+    with record.scribe(kept, note):
+        wait_for(lambda: len(kept.steps) >= 6, "all rows")
+    assert kept.steps == steps("c0000", [0, 1, 2])
 
 
 def test_tensorboard_has_one_curve_for_each_config(record: Record, tmp_path: Path) -> None:

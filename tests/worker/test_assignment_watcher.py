@@ -13,8 +13,8 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.errors import Compacted
-from cerebro_elastic.store.client.base import Delete, Put
+from cerebro_elastic.errors import Compacted, StoreUnavailable
+from cerebro_elastic.store.client.base import Delete, KeyValue, Put
 from cerebro_elastic.store.ledger.foreign import ForeignValue
 from cerebro_elastic.system.clock import SystemClock
 from cerebro_elastic.system.run_key import RunKey
@@ -185,6 +185,37 @@ def test_a_node_drained_by_hand_starts_leaving_and_has_no_next_unit(
     assert assignment_watcher.next() is None
     assert leaving.asked
     assert 5.0 < leaving.left <= 7.0
+
+
+def test_another_node_of_the_same_name_is_not_drained(run: Run, leaving: Leaving) -> None:
+    """A zombie that is asked to leave after its name was taken."""
+    with AssignmentWatcher(run.ledger, "n", "older boot", leaving) as assignment_watcher:
+        leaving.ask(7.0)
+        assert assignment_watcher.next() is None
+    assert run.ledger.node("n") == run.nodes["n"]
+    run.ledger.drain("n", 7.0)
+    other = Leaving(SystemClock())
+    with AssignmentWatcher(run.ledger, "n", "older boot", other) as assignment_watcher:
+        run.assign()
+        assert assignment_watcher.next() is not None
+        assert not other.asked
+
+
+def test_an_idle_rank_leaves_also_while_the_store_is_away(leaving: Leaving) -> None:
+    class Away(MemoryStore):
+        away = False
+
+        def get(self, key: str) -> KeyValue | None:
+            if self.away:
+                raise StoreUnavailable("away for 10 s")
+            return super().get(key)
+
+    store = Away()
+    run = Run(store)
+    with inbox_of(run, leaving=leaving) as assignment_watcher:
+        store.away = True
+        leaving.ask(7.0)
+        assert assignment_watcher.next() is None
 
 
 def test_an_unsigned_assignment_is_removed_and_done_by_nobody(leaving: Leaving) -> None:

@@ -171,6 +171,20 @@ def test_a_rank_that_does_not_find_the_lead_of_its_gang_fails_the_unit_at_once(s
     assert scene.ledger.assignment("lead") is None
 
 
+def test_a_refused_commit_leaves_no_checkpoint(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node's lease ends while it trains."""
+    attempt, commit = scene.assign(), scene.ledger.commit
+
+    def too_late(*args):  # type: ignore[no-untyped-def]
+        scene.register()
+        return commit(*args)
+
+    monkeypatch.setattr(scene.ledger, "commit", too_late)
+    scene.attempts.perform(attempt)
+    assert scene.ledger.visits() == []
+    assert list(scene.checkpoints.iterdir()) == []
+
+
 def test_a_store_out_of_reach_at_the_commit_ends_the_rank_and_keeps_its_work(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

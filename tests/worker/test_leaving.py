@@ -77,6 +77,30 @@ def test_a_unit_that_fits_is_finished_and_another_stops_at_once(
     assert stops_after is None
 
 
+def test_a_unit_that_becomes_slower_stops_in_time_for_its_save() -> None:
+    clock = HandClock()
+    leaving = Leaving(clock)
+    stop = leaving.stop(total=10, skip=0, save=lambda: 1.0)
+    leaving.ask(16.0)
+    for done in range(1, 10):
+        clock.sleep(1.0 if done < 3 else 4.0)
+        if stop(done):
+            break
+    assert leaving.left > 1.0, "the save still fits"
+
+
+def test_the_earliest_deadline_counts() -> None:
+    clock = HandClock()
+    leaving = Leaving(clock)
+    leaving.ask(10.0)
+    clock.sleep(4.0)
+    leaving.ask(10.0)
+    assert leaving.left == 6.0
+    leaving.ask(1.0)
+    assert leaving.left == 1.0
+    assert leaving.wait() == 10.0
+
+
 def test_signals_may_come_in_a_row_and_within_each_other() -> None:
     leaving = Leaving(HandClock())
     nested = 0

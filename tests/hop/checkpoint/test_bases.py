@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ import fsspec
 import pytest
 import torch
 
+from cerebro_elastic.core.model.attempts import Prefetch
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import DamagedCheckpoint
 from cerebro_elastic.hop import checkpoint
@@ -23,6 +25,7 @@ from cerebro_elastic.hop.equality import values_equal
 from cerebro_elastic.system import cache_space
 from cerebro_elastic.system.files import Place, chunks, digest, locate, sizes
 from cerebro_elastic.system.files.operations import _this_machine
+from cerebro_elastic.worker.state_fetcher import StateFetcher
 
 FROZEN = ("a.weight", "a.bias", "b.bias")
 
@@ -205,6 +208,33 @@ def test_a_process_that_is_killed_while_it_fetches_a_base_leaves_it_to_the_next(
     assert [os.waitpid(child, 0)[1] for child in (fetching, waiting)] == [signal.SIGKILL, 0]
     assert values_equal(checkpoint.load(ref), state)
     assert not list(tmp_path.rglob("*.tmp"))
+    fsspec.filesystem("memory").store.clear()
+
+
+def test_a_rank_that_waits_for_a_base_fetched_ahead_gives_signs_of_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = make_state()
+    ref = saved(state, untrained(state), "memory://ahead/checkpoints/c0/v0")
+    fetching, beat = threading.Event(), threading.Event()
+
+    def slowly(place: Place) -> Iterator[bytes]:
+        fetching.set()
+        assert beat.wait(60)
+        yield from chunks(place)
+
+    def beats() -> None:
+        if threading.current_thread() is threading.main_thread():
+            beat.set()
+
+    monkeypatch.setattr(cache_space, "chunks", slowly)
+    monkeypatch.setattr(bases_module, "_cache", (tmp_path, None, beats))
+    state_fetcher = StateFetcher(lambda *_: None, lambda *_: None)
+    state_fetcher.prefetch(Prefetch(0, ref))
+    assert fetching.wait(60)
+    assert values_equal(state_fetcher.load(ref), state)
+    state_fetcher.close()
+    assert len(copies(tmp_path)) == 1
     fsspec.filesystem("memory").store.clear()
 
 
