@@ -11,9 +11,9 @@ any revision continues as its predecessor would have.
 
 ``TABLE`` has one row per event: who may write it, which keys it changes, which it compares, and a function
 with the condition of the event and the state after it. The store's transactions are made from the same rows,
-so that a process writes what every reader will compute. A new event is a class (``core/model/events.py``), a
-row and a test. The fields that follow from visits, profiles and failures alone (timings, curves, streaks,
-...) are computed in ``derived.py``.
+so that a process writes the very values that every reader will compute. A new event is a class
+(``core/model/events.py``), a row and a test. The fields that follow from visits, profiles and failures alone
+(timings, curves, streaks, ...) are computed in ``derived.py``.
 
 An attempt may report a result (``State.may_report``) as long as the registrations of all its nodes exist and
 its config is live and at the attempt's revision (fencing).

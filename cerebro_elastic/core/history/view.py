@@ -98,7 +98,7 @@ class AttemptSpan:
     began: int
     """The number of the event that assigned it."""
     freed: int | None = None
-    """The number of the event from which on its nodes were free, if that was before its end."""
+    """The number of the event that freed its nodes, if that was before its end."""
     ended: int | None = None
     """The number of the event that ended it without a visit."""
     why: str = ""

@@ -44,8 +44,8 @@ def completeness(stretch: Stretch) -> Iterator[str]:
     """In one epoch each live config visits each partition exactly once.
 
     - A config begins no epoch before the previous one is complete.
-    - When the run ends, every config has done all its epochs or was ended. After an extension, so has every
-      config that was to continue.
+    - When the run ends, every config has done all its epochs or was ended. The same holds for every config
+      that an extension continues.
     - Once a config has visited a part of a partition, it visits nothing else before the rest. Each part
       begins at the batch where the last one ended. All parts together have as many batches as a whole visit.
     - A config with a parent continues from a state of the parent.

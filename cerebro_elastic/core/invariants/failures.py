@@ -33,10 +33,9 @@ def boundedness(stretch: Stretch) -> Iterator[str]:
       config is FAILED with an explanation. Only a person has it tried again; its tries then count from 0.
     - A unit that would fail on every node is not tried again. A failure by a fault of the node does not
     count.
-    - A node on which units keep failing, or that has its own fault, is quarantined before its next unit. (One
-      that registers again may have been mended: a fault that lasts counts when it recurs.)
-    - A strategy that was refused, by its profile or for lack of memory, is not used again on that kind of
-      node.
+    - A node on which units keep failing, or that has its own fault, is quarantined before its next unit.
+      (After a new registration a lasting fault may be repaired: it counts when it recurs.)
+    - A strategy refused by its profile or for lack of memory is not used again on that kind of node.
     """
     start, plan = stretch.start, stretch.plan
     if plan is None:
