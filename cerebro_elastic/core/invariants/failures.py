@@ -32,7 +32,7 @@ def boundedness(stretch: Stretch) -> Iterator[str]:
     - A unit that keeps failing is tried a bounded number of times, on different nodes if possible. Then its
       config is FAILED with an explanation. Only a person has it tried again; its tries then count from 0.
     - A unit that would fail on every node is not tried again. A failure by a fault of the node does not
-    count.
+      count.
     - A node on which units keep failing, or that has its own fault, is quarantined before its next unit.
       (After a new registration a lasting fault may be repaired: it counts when it recurs.)
     - A strategy refused by its profile or for lack of memory is not used again on that kind of node.
