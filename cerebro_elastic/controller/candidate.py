@@ -32,7 +32,7 @@ LEASE_SECONDS = 5.0
 PATIENCE = 600.0
 """Seconds for which a candidate waits for a store that is out of reach."""
 STEADY_SECONDS = 30.0
-"""A fault counts as over after so many seconds without another. On a bad network faults come and go: each is
+"""A fault counts as over after this time without another. On a bad network faults come and go: each is
 reported once."""
 _STEP, _WAIT = 0.5, 1.0
 

@@ -43,8 +43,8 @@ class Controller(Follower):
         ledger: The ledger of its leadership, which fences all its transactions.
         since: The first revision that ``observe`` gets; by default the one after the election.
         observe: Gets the events of each revision without a gap, and the state after them.
-        head: Returns the end of the record of these events. reusable: The results of earlier runs that
-        configs may take over (``Reusable.steps``).
+        head: Returns the end of the record of these events.
+        reusable: The results of earlier runs that configs may take over (``Reusable.steps``).
     """
 
     def __init__(

@@ -64,14 +64,18 @@ def simulate(
     """Play a run through on a virtual clock. The same arguments give the same history.
 
     Args:
-        plan: The run's plan. nodes: The nodes at the start. policy: Chooses which idle node takes which unit.
-        search: Creates configs, and decides how far each is trained. times: The seconds of units. metrics:
-        The metrics of units. faults: The faults of nodes. spread: How much the seconds of units vary: the
-        standard deviation of their logarithm, by the plan's
-            seed.
+        plan: The run's plan.
+        nodes: The nodes at the start.
+        policy: Chooses which idle node takes which unit.
+        search: Creates configs, and decides how far each is trained.
+        times: The seconds of units.
+        metrics: The metrics of units.
+        faults: The faults of nodes.
+        spread: The standard deviation of the logarithm of the units' seconds, drawn by the plan's seed.
         lease: The seconds after which a death is noticed.
-        start: The wall clocks' time at the start: seconds since the epoch. sizes: The sizes of checkpoints
-        and units. most_units: The simulation ends once this number of units has begun.
+        start: The wall clocks' time at the start: seconds since the epoch.
+        sizes: The sizes of checkpoints and units.
+        most_units: The simulation ends once this number of units has begun.
 
     Raises:
         ScheduleError: The run cannot be simulated.

@@ -266,7 +266,7 @@ class Engine:
         self.leave(node.name)
         fetched = {j for (host, j), ready in self._fetched.items() if host == node.host and ready <= self.now}
         cached = tuple(sorted({*node.cached, *fetched}))
-        joined = max(0.001, round(self.conditions.start + self.now, 3))  # 0 would mean unknown, and free of charge
+        joined = max(0.001, round(self.conditions.start + self.now, 3))  # 0 would mean unknown, and free
         self.record(
             NodeJoined(self.revision, replace(node, registration=self.revision, cached=cached, joined=joined))
         )

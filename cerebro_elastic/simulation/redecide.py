@@ -85,9 +85,10 @@ def redecide(
     that was under way then cannot be repeated, and does not count.
 
     Args:
-        policy: The run's policy. search: The run's search. enough: Called as events are decided again; once
-        it returns true, the rest of the history is left out. former: The searches before each extension of
-        the run, if different.
+        policy: The run's policy.
+        search: The run's search.
+        enough: Called as events are decided again; once it returns true, the rest of the history is left out.
+        former: The searches before each extension of the run, if different.
     """
     searches = [*former, search]
     states = list(accumulate(events, fold, initial=State()))

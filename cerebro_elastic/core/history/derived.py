@@ -93,8 +93,8 @@ def derive(state: State, visits: Iterable[Visit], profiles: Iterable[ProfileResu
 
     Args:
         state: All fields that are not derived; ``nodes`` as they registered, and all of ``quarantined_for``.
-        visits: All visits in the order of their commits. profiles: All results of profiles, in any order. A
-        config is in one attempt at a time, so the tokens
+        visits: All visits in the order of their commits.
+        profiles: All results of profiles, in any order. A config is in one attempt at a time, so the tokens
             order its profiles and visits.
     """
     to_come: defaultdict[str, deque[ProfileResult]] = defaultdict(deque)
