@@ -1,4 +1,4 @@
-"""``run``: runs a recipe on this machine, or the rest of a run that was stopped."""
+"""``run``: runs a recipe on this machine, or the rest of a stopped run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RecipeLike: TypeAlias = str | Path | Mapping[str, Any] | Recipe
 
 
 class Interrupted(KeyboardInterrupt):
-    """The call was interrupted; the message says what has become of the run."""
+    """The call was interrupted; the message gives the state of the run."""
 
     def __init__(self, message: str, run: Run | None = None) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class Interrupted(KeyboardInterrupt):
         """The run if it continues; ``None`` if it was stopped."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows. Where the run was interrupted tells a user nothing."""
+        """IPython's traceback: the message alone, as the place of the interruption is of no use to a user."""
         return [str(self)]
 
 
@@ -188,7 +188,7 @@ def run(
 
 
 def _with_references(recipe: RecipeLike, overrides: Mapping[str, Any]) -> tuple[RecipeLike, dict[str, Any]]:
-    """A recipe and values that replace some of it, with names instead of functions and classes."""
+    """A recipe and its overrides, with names instead of functions and classes."""
     own: Mapping[str, Any] = recipe if isinstance(recipe, Mapping) else {}
     if isinstance(recipe, Recipe):
         root = recipe.root
