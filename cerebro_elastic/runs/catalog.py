@@ -127,8 +127,8 @@ def summary(folder: RunFolder) -> RunSummary:
 
 def places_of(folder: RunFolder, spec: Spec) -> list[Path]:
     """The run's folders and files on this machine: its own folder first, then those of its checkpoints, of
-    its etcd, of its project if Ray has copied it, with that one's lock, and of nodes that joined it here. A
-    node has only its own folder."""
+    its etcd, of its project if Ray has copied it, with that one's lock, and of nodes that joined it here. For
+    such a node's folder, it is the only one."""
     own, run, storage = folder.path.resolve(), spec.plan.run, locate(spec.storage)
     if own.name != run:
         return [own]

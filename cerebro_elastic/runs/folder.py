@@ -125,8 +125,8 @@ class RunFolder:
         return read_journal(self.history) if self.history.exists() else []
 
     def read_spec(self) -> Spec:
-        """The run's spec, with its paths relative to the folder's present place. Raises ``RunError`` if its
-        copy cannot be read."""
+        """The run's spec, with its paths moved to the folder's present place. Raises ``RunError`` if its copy
+        cannot be read."""
         try:
             spec = decode(self.spec.read_bytes(), Spec)
             named, own = _named_in(spec), (self.path / "checkpoints", self.data, self.etcd)
@@ -217,7 +217,7 @@ class RunFolder:
 
 
 def _named_in(spec: Spec) -> Path | None:
-    """The folder's path in the run's record; ``None`` if the record names nothing there."""
+    """The folder's path in the run's record; ``None`` if no path of the record is inside it."""
     own_data = not ({"url", "shards"} & spec.recipe.get("data", {}).keys())
     if spec.recipe.get("checkpoints") is None:
         return Path(spec.storage)
