@@ -78,8 +78,8 @@ def host(
         recipe: A YAML file, a mapping, or a recipe.
         run_id: The run's id, by default the recipe's name.
         hosts: The least and the most such machines that take part. Together with ``nodes`` it replaces the
-            recipe's ``nodes``; without them, a run begins with the recipe's number of nodes and uses all that
-            come.
+            recipe's ``nodes``; without ``nodes``, a run begins with as many nodes as the least number of
+            hosts, and uses all that come.
         nodes: Number of nodes of this machine. By default one for each accelerator, or for each
             ``node.ranks`` of them; one without any.
         home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
@@ -140,8 +140,8 @@ def host(
 
 
 def nodes_of_hosts(hosts: NodeRange, nodes: int | None) -> str:
-    """The recipe's ``nodes``: for these hosts with ``nodes`` nodes each, or for all that come if each has one
-    per device."""
+    """The recipe's ``nodes``: for these hosts with ``nodes`` nodes each, or, if each has one per device, at
+    least as many nodes as hosts."""
     return str(NodeRange(hosts.min, MOST_NODES)) if nodes is None else hosts.times(nodes)
 
 
