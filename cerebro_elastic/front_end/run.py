@@ -93,7 +93,7 @@ def run(
     on_interrupt: OnInterrupt = "stop",
     **overrides: Any,
 ) -> RunResult | Run:
-    """Run a recipe on this machine; an unfinished run of the same id and recipe continues where it stood.
+    """Run a recipe on this machine; an unfinished run of the same id and recipe continues where it was left.
 
     ``KeyboardInterrupt`` stops all processes cleanly: nodes finish their units or save them part-way. The
     same call continues from there. In a notebook the cell shows the run while it is live.
@@ -104,20 +104,20 @@ def run(
             define.
         run_id: The run's id, by default the recipe's name.
         home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
-        fresh: Throw away what a run of this id has left.
-        changed_code: Go on with an unfinished run though its code has changed since.
-        reuse: Whether configs that earlier runs of the home have trained, with equal code, data and
-            versions, begin where these left them.
-        store: An etcd to use, instead of the recipe's or of one that is started for the run.
+        fresh: Delete the files of an earlier run of this id.
+        changed_code: Continue an unfinished run although its code has changed since.
+        reuse: Whether configs that earlier runs of the home have trained, with equal code, data and versions,
+            continue from there.
+        store: An etcd to use, instead of the recipe's or of one started for the run.
         grace: Seconds that the nodes have to leave when the run is stopped.
         callbacks: They are called when a unit, an epoch and the run have ended.
         watcher: It gets lines of text and the run's state, as the command line shows them. A notebook then
             shows nothing by itself.
-        wait: Whether to return when the run has ended. Without, the run continues in a thread of this process
-            and is returned at once; a wrong recipe is still refused first.
-        on_interrupt: What ``KeyboardInterrupt``, such as a notebook's button, does while it waits: ``stop``
-            the run, or ``detach`` from it. Then it continues in the background of this process, and
-            ``Run.open`` returns it.
+        wait: Whether to return when the run has ended. Without waiting, the run continues in a thread of this
+            process and is returned at once; a wrong recipe is still refused first.
+        on_interrupt: The effect of ``KeyboardInterrupt``, such as a notebook's button, during the wait:
+            ``stop`` the run, or ``detach`` from it. After ``detach`` it continues in the background of this
+            process, and ``Run.open`` returns it.
         **overrides: Top-level keys of the recipe, as for ``load_recipe`` (``epochs=2``). ``search`` may be an
             ``optuna.Study``: its sampler, pruner and enqueued trials are used, and the configs become trials
             of it.
@@ -131,7 +131,8 @@ def run(
             that are found before the start are ``CerebroError``, too.
         RunFailed: All configs failed. The message begins with your line that raised; ``error.result`` is the
             run's result. Of a run in which some failed, ``result.failures`` has why.
-        RunError: No node can work any more, another run has this id, or the code has changed since.
+        RunError: No node can work any more, another run has this id, or the code has changed since the run's
+            start.
 
     Example:
         >>> result = run("sweep.yaml", seed=1)

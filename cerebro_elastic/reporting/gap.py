@@ -3,8 +3,8 @@
     gap = forecast / bound - 1
 
 Both are seconds from the start of the run's first visit, and lower bounds of an open shop
-(``scheduling/openshop/bounds.py``): no node ends before it has done all of its own units, no config before it
-has visited all partitions.
+(``scheduling/openshop/bounds.py``): no node ends before it has done all of its units, no config before it has
+visited all partitions.
 
 - The *bound* is that of a run without waits. A node, or a config, needs the training seconds of its visits so
   far, plus those of its remaining units. Visits count with their real seconds, on their node; remaining units

@@ -136,9 +136,9 @@ class Logger(Protocol):
 
 
 class Tracker(Logger, Protocol):
-    """A logger with runs and configs of its own (entry-point group ``cerebro.trackers``). It is made with the
-    id of the run, an ``identity`` that sets the run apart from another one of this id, a ``folder`` for
-    files, and the ``args`` of the recipe."""
+    """A logger that keeps runs and configs (entry-point group ``cerebro.trackers``). It is made with the id
+    of the run, an ``identity`` that sets the run apart from another one of this id, a ``folder`` for files,
+    and the ``args`` of the recipe."""
 
     Arguments: ClassVar[Any]
     """The schema of its ``args``: a ``Section``."""

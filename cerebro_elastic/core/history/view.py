@@ -55,7 +55,7 @@ class ConfigHistory:
     config: Config
     """The config after its last visit."""
     curve: tuple[Point, ...] = ()
-    """A point for each whole training unit and each epoch's end of its own."""
+    """A point for each whole training unit and each epoch's end of the config's own."""
     last: tuple[CheckpointRef, ...] = ()
     """The last checkpoint that it wrote and the one before it, oldest first."""
 

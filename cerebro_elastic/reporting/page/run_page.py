@@ -452,7 +452,7 @@ def _visit_span(visit: Visit, node: str) -> list[Any]:
 
 def spans_together(line: Timeline, least_seconds: float) -> list[dict[str, Any]]:
     """The attempts of a timeline as bars. Neighbouring attempts that are together shorter than
-    ``least_seconds`` share a bar; longer ones have bars of their own."""
+    ``least_seconds`` share a bar; longer ones have separate bars."""
     return [
         {
             "node": spans[0].node,
