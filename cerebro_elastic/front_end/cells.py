@@ -256,8 +256,7 @@ def _defines(node: _Definition, name: str) -> bool:
 
 
 def _codes(thing: Any) -> Iterator[CodeType]:
-    """The code of a function, or of a class's methods, except for code that libraries have generated or
-    inherited."""
+    """The code of a function, or of a class's methods, except code that libraries generated or inherited."""
     functions = [thing, *vars(thing).values()] if isinstance(thing, type) else [thing]
     for function in functions:
         code = getattr(getattr(function, "__wrapped__", function), "__code__", None)

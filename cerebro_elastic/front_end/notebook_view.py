@@ -144,8 +144,7 @@ def browser_is_elsewhere() -> bool:
 
 
 def way_to(address: str, port: int) -> str:
-    """Instructions for a browser of another machine to open ``address`` of this machine's server on
-    ``port``."""
+    """How a browser of another machine opens ``address`` of this machine's server on ``port``."""
     if "COLAB_RELEASE_TAG" in os.environ:
         path = address.partition(str(port))[2]
         return f"from google.colab import output\noutput.serve_kernel_port_as_window({port}, path={path!r})"

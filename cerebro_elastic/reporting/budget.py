@@ -138,8 +138,7 @@ def _at_end(state: State, budget: Budget, left: float) -> str:
 
 
 def _remedy(state: State, plan: Plan, budget: Budget, rest: float, needed: float) -> str:
-    """A rough remedy that lets the budget hold, if the remaining work needs more seconds than the
-    ``rest``."""
+    """A rough remedy that lets the budget hold, if the remaining work needs more than the ``rest``."""
     present, over = len(used_nodes(state, plan)), needed - rest
     live = {config.seen_as for config in state.configs.values() if config.status is Status.LIVE}
     fewer = math.ceil(len(live) * over / needed)

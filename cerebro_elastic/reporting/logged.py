@@ -117,8 +117,7 @@ def _end_status(config: Config) -> EndStatus:
 
 
 def parent_of(config: Config) -> str:
-    """The id of the config from which it continues; "" if it started from scratch, or from outside the
-    run."""
+    """The id of the config from which it continues; "" if it started from scratch or from outside the run."""
     return config.parent.config if config.parent is not None else ""
 
 

@@ -182,8 +182,7 @@ def _configs_table(
     overflow: OverflowMethod,
 ) -> Table:
     """The value is the training's best at the end of any epoch; the gap is the distance of its config to the
-    run's best one. ``shared`` hyper-parameters are left out; ``overflow`` is rich's treatment of long
-    ones."""
+    run's best one. ``shared`` hyper-parameters are left out; ``overflow`` is rich's mode for long ones."""
     fixed = ("config", "done", "epoch", objective.metric, "gap", "status")
     table = plain_table(*fixed, "hyper-parameters", fixed=fixed)  # the last one shrinks
     own = {each.config: each.best for row in rows for each in row.trainings}

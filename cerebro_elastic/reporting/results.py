@@ -81,8 +81,7 @@ class ConfigResult:
     """Half the 95 % interval of their mean, by Student's t; for folds, which share training rows, with the
     correction of Nadeau and Bengio (2003)."""
     partial: bool = False
-    """Fewer than all of its first trainings have a value: it ranks below configs whose trainings all have
-    one."""
+    """Fewer than all of its first trainings have a value: it ranks below configs where all have one."""
     test: Measurement | None = None
     """The measurement of this state on the test set; ``None`` without one."""
 
@@ -117,7 +116,7 @@ class ConfigResult:
         return None if self.best_place is None else self.behind + self.best_place + 1
 
     def values(self, metric: str) -> list[tuple[int, float]]:
-        """By the number of the epoch, counted like ``best_epoch``: the value of ``metric``, where it was
+        """By the number of the epoch, counted like ``best_epoch``: the value of ``metric``, if it was
         logged."""
         numbered = enumerate(self.curve, start=self.behind + 1)
         return [(number, metrics[metric]) for number, metrics in numbered if metric in metrics]

@@ -270,8 +270,7 @@ def known_key(run: str, home: str | Path | None) -> RunKey | None:
 
 
 def find_run(run: str | Path, home: str | Path | None = None) -> RunFolder:
-    """The folder of a run by id or path. Raises ``RunError``, with the runs in ``home``, if it does not
-    exist."""
+    """The folder of a run by id or path. Raises ``RunError``, with the runs in ``home``, if none exists."""
     home = home_of(home)
     for path in (Path(run).expanduser(), home / str(run)):
         if _holds_run(path):

@@ -106,8 +106,7 @@ def _is_another(path: str, folder: RunFolder) -> bool:
 
 
 def _has_joined(folder: RunFolder) -> bool:
-    """Whether this is the folder of a machine that joined a run: a run that begins here gets a token
-    first."""
+    """Whether this is the folder of a machine that joined a run: a run begun here gets a token first."""
     return folder.spec.exists() and _token(folder) is None
 
 

@@ -97,8 +97,7 @@ class Resource:
         return view.epochs if self.unit == "epochs" else view.units
 
     def at(self, view: ConfigView, amount: int) -> Point | None:
-        """The config's logged point at this amount; ``None`` if it has not reached it, or only its parent
-        has."""
+        """The config's logged point at this amount; ``None`` if only its parent reached it, or neither."""
         curve = view.curve
         if self.unit == "epochs":  # an epoch's end is the first point that counts it
             place = bisect_left(curve, amount, key=lambda point: point.epochs)

@@ -205,8 +205,7 @@ class Engine:
                 self._begin_queued(attempt)
 
     def at(self, time: float, callback: Callback) -> None:
-        """Call ``callback`` at ``time``. Callbacks of the same time are called in the order of their
-        scheduling."""
+        """Call ``callback`` at ``time``. Callbacks of the same time run in the order of their scheduling."""
         self._scheduled += 1
         heapq.heappush(self._agenda, (time, self._scheduled, callback))
 

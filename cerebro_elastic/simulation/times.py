@@ -90,8 +90,7 @@ class Times:
     dispatch: float = 0.0
     """As in ``UnitCosts``."""
     startup: Mapping[str, float] = field(default_factory=dict)
-    """By node: the seconds from the assignment of its first unit to that unit's start, in which it
-    imports."""
+    """By node: the seconds from its first unit's assignment to that unit's start, in which it imports."""
     units: Mapping[Unit, MeasuredUnit] = field(default_factory=dict)
     """By unit: its seconds in a recorded run."""
     saving: float = 0.0

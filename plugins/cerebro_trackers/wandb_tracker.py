@@ -1,4 +1,4 @@
-"""Weights & Biases: a group for the run, and in it a run for each config, whose id is the same for all
+"""Weights & Biases: a group for the run, and in it a run for each config, with the same id for all
 leaders."""
 
 from __future__ import annotations

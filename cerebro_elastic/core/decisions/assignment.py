@@ -44,8 +44,7 @@ CONFIGS_PER_NODE = 2
 
 
 def assignments(moment: Moment, policy: Policy) -> Iterator[UnitAssigned]:
-    """An attempt for each idle node for which the policy has a unit, except for nodes held back for a
-    gang."""
+    """An attempt for each idle node for which the policy has a unit, except nodes held back for a gang."""
     state, nodes = moment.state, moment.nodes
     if moment.waits_for_nodes:
         return
@@ -95,8 +94,7 @@ def _may_queue(moment: Moment) -> Iterator[str]:
 
 
 def _loads_behind(moment: Moment, attempt: Attempt) -> bool:
-    """Whether a unit is queued behind the attempt as soon as a config is free, because the load takes
-    long."""
+    """Whether a unit is queued behind the attempt as soon as a config is free, because its load is long."""
     return hop_seconds(moment.state.hops) > LONG_HOP * _seconds_ahead(moment, attempt)
 
 
@@ -113,7 +111,7 @@ def _leaves_choice(moment: Moment, busy: Collection[str]) -> bool:
 
 
 def _queued(moment: Moment, policy: Policy, name: str, busy: Collection[str]) -> Iterator[Attempt]:
-    """The next attempt of the busy node ``name``, chosen as if it were idle; nothing if that choice has to
+    """The next attempt of the busy node ``name``, chosen as if it were idle; nothing if the choice must
     wait."""
     for _, unit in policy.choose(_context(moment, [name], busy, freed=name)):
         (placement,) = (p for p in moment.placements[unit.config].at(name) if p.unit == unit)

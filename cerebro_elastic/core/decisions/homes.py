@@ -48,8 +48,7 @@ def rebalance(
 
 
 class _Placing:
-    """Homes during the assignment: the partitions that each node ``has`` so far, and its ``room`` for
-    more."""
+    """Homes during the assignment: the partitions that each node ``has``, and its ``room`` for more."""
 
     def __init__(
         self,

@@ -105,8 +105,7 @@ class Moment:
 
     @cached_property
     def placements(self) -> Placements:
-        """The possible next units of each config, and their nodes; without the configs that wait for
-        others."""
+        """The possible next units of each config, and their nodes; without configs that wait for others."""
         options = placements(self.state, self.plan, self.nodes, self.live, self.next_steps)
         room = self.plan.begun_per_node * len(self.nodes)
         if not room:
@@ -166,8 +165,7 @@ class Moment:
 
     @cached_property
     def loads(self) -> Mapping[str, float]:
-        """By node: its expected seconds, if units are shared, by speed, among the nodes that may lead
-        them."""
+        """By node: its expected seconds, if the nodes that may lead units share them by speed."""
         state, plan, factors = self.state, self.plan, self.speed_factors
         seconds = dict.fromkeys(factors, 0.0)
 
@@ -275,8 +273,7 @@ def _undone_partitions(plan: Plan, config: Config, attempt: Attempt | None) -> l
 
 
 def _summed(parts: Iterable[tuple[_Shared, float]]) -> Iterable[tuple[_Shared, float]]:
-    """Sums by identical object: most configs have the same partitions to visit, and most share the nodes of
-    one."""
+    """Sums by identical object: most configs have the same partitions to visit, on the same nodes."""
     sums: dict[int, tuple[_Shared, float]] = {}
     for shared, value in parts:
         before = sums.get(id(shared))

@@ -128,8 +128,7 @@ def add_failure(streaks: Mapping[str, Streak], failure: Failure) -> Mapping[str,
 
 
 def streaks_of(configs: Iterable[Config], committed: Mapping[str, int]) -> Mapping[str, Streak]:
-    """All streaks: the failures of ``configs`` that are newer than their node's last ``committed``
-    attempt."""
+    """All streaks: the failures of ``configs`` newer than their node's last ``committed`` attempt."""
     streaks: Mapping[str, Streak] = {}
     for config in configs:
         for failure in config.failures:
@@ -240,7 +239,8 @@ def add_cached(nodes: Mapping[str, Node], visit: Visit) -> Mapping[str, Node]:
 
 
 def add_batches(held: Batches, visit: Visit, plan: Plan) -> Batches:
-    """``held`` after one more visit. Hosts drop the oldest epochs first, so only the last two count."""
+    """``held`` after one more visit. Hosts drop the oldest epochs first, so only the last two epochs
+    count."""
     if visit.unit.phase is not Phase.TRAIN or not plan.prefers_made:
         return held
     epoch, partition = visit.unit.epoch, visit.unit.partition

@@ -87,7 +87,7 @@ def learn_epoch(
     known: Mapping[str, EpochSeconds], speed_factors: Mapping[str, SpeedFactor], visit: Visit, *, ends: bool
 ) -> Mapping[str, EpochSeconds]:
     """``known`` after one more visit, which counts half, and whether it ``ends`` an epoch. As in ``learn``
-    only whole units count, not the first one of a node, and outliers count as ``OUTLIER`` times the expected
+    only whole units count, not a node's first one, and outliers count as ``OUTLIER`` times the expected
     seconds."""
     first = not visit.gang and not speed_factors.get(visit.node, SpeedFactor()).units
     if visit.unit.phase is Phase.PROFILE or visit.skip or not visit.whole or first:

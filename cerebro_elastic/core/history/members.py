@@ -30,8 +30,7 @@ def member_id(config: str, fold: int | None, repeat: int, plan: Plan) -> str:
 
 
 def first_members(plan: Plan) -> list[tuple[int | None, int]]:
-    """Folds and repeats of the members with which each config begins; for a config without members, its
-    own."""
+    """Folds and repeats of each config's first members; for a config without members, its own."""
     return members_of_repeats(plan, range(plan.repeats or 1))
 
 
@@ -63,8 +62,7 @@ def named(configs: Mapping[str, Config], name: str) -> list[Config]:
 
 
 def status_of(statuses: Iterable[Status]) -> Status:
-    """Live as long as a member is; then failed if one has failed, stopped if one was stopped, else
-    finished."""
+    """Live as long as a member is; then failed if one failed, stopped if one was stopped, else finished."""
     known = set(statuses)
     return next(s for s in (Status.LIVE, Status.FAILED, Status.STOPPED, Status.FINISHED) if s in known)
 

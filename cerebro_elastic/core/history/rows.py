@@ -42,7 +42,7 @@ class Row:
     also: tuple[str, ...] = ()
     """Keys that it changes if they exist, or if a person requested it."""
     compares: tuple[str, ...] = ()
-    """Keys that must be as its writer has read them, besides those that it changes and those that fence its
+    """Keys that must be as its writer has read them, besides those that it changes or that fence its
     writer."""
     derives: Callable[[State, Any], State] | None = None
     """Further changes that readers compute from it, in the state after it; no key has them."""

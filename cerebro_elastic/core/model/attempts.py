@@ -71,8 +71,7 @@ class Attempt:
     """The token of the attempt that its node was training at the assignment, and behind which it was queued;
     0: the node was idle."""
     second_key: bool = False
-    """The store has it under the node's second key for assignments: the attempt ahead of it used the
-    first."""
+    """The store has it under the node's second key for assignments: the attempt ahead uses the first."""
     freed: float = 0.0
     """When it was trained: wall-clock seconds; 0: not yet, or unknown."""
 
@@ -168,8 +167,7 @@ class Visit:
     data_seconds: float = 0.0
     """Seconds for which its training waited for batches."""
     differing: str = ""
-    """The maker of a row that differed from the one kept for the run, as this visit saw; it ended the
-    keeping."""
+    """The maker of a row that differed from the run's kept one, as this visit saw; it ended the keeping."""
     resources: Resources = Resources()
     reused: str = ""
     """The id of the earlier run that made it, if any: nodes and times are of that run then, and ``attempt``

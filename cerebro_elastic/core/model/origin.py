@@ -35,7 +35,7 @@ class Origin:
     metrics: Mapping[str, float] = field(default_factory=dict)
     log_digest: str = ""
     record: RecordHead | None = None
-    """The head of the leader's record when the unit was assigned; ``None``: the checkpoint was remade after
+    """The head of the leader's record at the unit's assignment; ``None``: the checkpoint was remade after
     damage."""
 
 

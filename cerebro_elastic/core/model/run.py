@@ -131,8 +131,7 @@ class Extension:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The makings of a run: recipe, code, versions, data. Written when it is opened, and when it is
-    extended."""
+    """The makings of a run: recipe, code, data, storage. Written when it is opened or extended."""
 
     plan: Plan
     recipe: Mapping[str, Any]

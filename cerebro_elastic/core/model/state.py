@@ -118,8 +118,7 @@ class Usage:
     data_seconds: float = 0.0
     """Seconds for which training waited for batches."""
     differing: str = ""
-    """The maker of a row that differed from the one kept for the run, and the node that saw it; "" if none
-    did."""
+    """The maker of a row that differed from the run's kept one, and the node that saw it; "" if none did."""
 
     @property
     def elapsed(self) -> float:

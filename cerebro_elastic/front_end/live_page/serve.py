@@ -35,8 +35,7 @@ FRAMES = (
     "vscode-webview:",
     "vscode-file:",
 )
-"""The pages that may show the page in a frame: Jupyter on this machine, and VS Code, which is not a web
-site."""
+"""The pages that may show the page in a frame: Jupyter on this machine, and VS Code, which is no web site."""
 _END_SECONDS = 2
 
 

@@ -34,8 +34,7 @@ _METADATA = re.compile(r'<meta name="cerebro-colophon" content="([^"]*)">')
 
 @dataclass(frozen=True, slots=True)
 class ReportMetadata:
-    """Facts about the writing of a report. The page contains them, so that ``verify`` can write the page
-    again."""
+    """Facts about the writing of a report. The page contains them, so that ``verify`` can rewrite it."""
 
     written: str
     """The date and time, as shown on the page."""
@@ -108,8 +107,7 @@ def page_html(run: str, version: str, **values: Any) -> str:
 
 @cache
 def page_environment() -> Environment:
-    """The environment of the pages' templates: names given by users are text, and an unknown name is an
-    error."""
+    """The environment of the pages' templates: users' names are text, and an unknown name is an error."""
     return Environment(
         loader=FileSystemLoader(ASSETS),
         autoescape=True,

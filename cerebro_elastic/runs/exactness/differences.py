@@ -33,8 +33,7 @@ _KINDS = (
     LOGGED,
     METRIC,
 )
-"""The kinds of values of a training. Among differences at one moment, earlier kinds are more likely the
-cause."""
+"""The kinds of a training's values. Among differences at one moment, earlier kinds are likelier causes."""
 _MAY_VARY = ("attribute", "callback", LOGGED, METRIC)
 """The kinds in which a clock read by a module is harmless. In any other kind the training itself is not
 deterministic."""

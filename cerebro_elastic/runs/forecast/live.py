@@ -96,8 +96,7 @@ def _remedies(rest: RestOfRun, change: Change, deadline: float) -> Sequence[Outl
 
 
 def _least(rest: RestOfRun, most: int, way: Callable[[int], Change], deadline: float) -> Outlook | None:
-    """The outlook of the least number, up to ``most``, that meets the deadline; ``None`` if no number
-    does."""
+    """The outlook of the least number, up to ``most``, that meets the deadline; ``None`` if none does."""
     numbers = range(1, most + 1)
     at = bisect_left(numbers, True, key=lambda number: rest.outlook(way(number)).meets(deadline))
     return rest.outlook(way(numbers[at])) if at < most else None

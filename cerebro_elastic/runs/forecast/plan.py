@@ -297,8 +297,7 @@ def _validations(recipe: Recipe, candidate: PlanCandidate) -> int:
 
 
 def _times(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandidate) -> Times:
-    """Seconds of units of this many partitions, from those of batches. ``Times`` has them as those of one
-    rank."""
+    """Seconds of units of this many partitions, from those of batches. ``Times`` has them as one rank's."""
     profiles, ranks = _profiles_of(measurement, candidate), candidate.strategy.ranks
     batches = _batches(measurement, _rows(measurement, candidate))
     units = {p.config: (p.fixed_seconds + p.batch_seconds * batches) * ranks for p in profiles}
@@ -318,8 +317,7 @@ def _times(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandid
 
 
 def data_share(recipe: Recipe, profiles: Sequence[StrategyCost]) -> float:
-    """The share (0 to 1) of units' seconds spent waiting for batches that one config makes for all on its
-    host."""
+    """The share (0 to 1) of units' seconds spent waiting for batches that one config makes for its host."""
     if not recipe.data.workers or recipe.node.batch_cache_bytes == 0:
         return 0.0
     return fmean(p.data_seconds / p.batch_seconds if p.batch_seconds else 0.0 for p in profiles)

@@ -150,8 +150,7 @@ class LogForwarder:
                 self._tries = 0
 
     def _send(self) -> None:
-        """Write the new rows, as long as this machine writes. Raises ``StoreError`` and the logger's
-        errors."""
+        """Write the new rows, while this machine writes. Raises ``StoreError`` and the logger's errors."""
         if not self._position.ours():
             self._leave()
             return

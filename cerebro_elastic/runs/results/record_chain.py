@@ -18,8 +18,7 @@ from cerebro_elastic.system.words import counted
 
 
 def chain(lines: Sequence[Line]) -> Iterator[str]:
-    """The first line whose digest is not that of itself and the lines before it, and the number of further
-    ones."""
+    """The first line whose digest is not that of itself and the lines before it, and the number of others."""
     broken, previous = [], ""
     for number, line in enumerate(lines, start=1):
         if line.digest != chain_digest(previous, line.body):

@@ -169,7 +169,7 @@ class LocalAgents:
 
     @property
     def saw_the_end(self) -> bool:
-        """Whether a node has seen the run's end, which this process will read: it ended without error or
+        """Whether a node has seen the run's end, which this process will read: it ended well, without
         request."""
         return any(node.over and not node.left for node in self._nodes.values())
 

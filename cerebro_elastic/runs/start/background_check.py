@@ -46,7 +46,7 @@ _LOOK_SECONDS = 0.05
 
 class BackgroundCheck:
     """The preflight of a run. Its process then checks configs, and writes the results to the run's folder.
-    Leaving the context ends the check, complete or not. The environment of its process is this one's, with
+    Leaving the context ends the check, complete or not. Its process has this one's environment, with
     ``env``."""
 
     def __init__(

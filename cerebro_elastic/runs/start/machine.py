@@ -68,8 +68,7 @@ class Accelerators:
         )
 
     def text(self, nodes: int, ranks: int) -> str:
-        """The place of training of ``nodes`` nodes: ``on 2 of 8 GPUs (H100)``; "" on a machine without
-        any."""
+        """Where ``nodes`` nodes train: ``on 2 of 8 GPUs (H100)``; "" on a machine without any."""
         count = len(self.names)
         if not count:
             given = os.environ.get(VISIBLE["cuda"])

@@ -82,8 +82,7 @@ def check_same(spec: Spec, recipe: Recipe, what: str, advice: str) -> None:
 
 
 def check_project(folder: RunFolder, recipe: Recipe) -> None:
-    """Raise ``RunError`` if the run here is of a recipe in another folder. A folder that is gone was
-    moved."""
+    """Raise ``RunError`` if the run here is of a recipe in another folder. A missing folder was moved."""
     if not folder.spec.exists():
         return
     try:
@@ -219,8 +218,7 @@ def new_spec(
 
 
 def _data_place(recipe: Recipe, folder: RunFolder) -> str:
-    """The place of the run's dataset. For shards that is the place of their manifest, which all machines
-    read."""
+    """The place of the run's dataset. For shards that is their manifest's, which all machines read."""
     if recipe.data.shards is not None and recipe.checkpoints is not None:
         return f"{recipe.rooted(recipe.checkpoints)}/{folder.run}/data"
     return str(folder.data)
