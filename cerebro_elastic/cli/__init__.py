@@ -22,10 +22,10 @@ def main() -> None:
     except CerebroError as error:
         print(visible(f"error: {error}"), file=sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:  # before a command has begun
+    except KeyboardInterrupt:  # before a command begins
         sys.exit(130)
     finally:
-        gc.freeze()  # the interpreter would look through all objects before it ends, for half a second
+        gc.freeze()  # else the interpreter looks through all objects before it ends: half a second
 
 
 def _run() -> None:
@@ -37,7 +37,7 @@ def _run() -> None:
     except PermissionError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         raise RunError(f"{what}: this user has no right to it") from error
-    except OSError:  # any file may be the one that finds the disk full
+    except OSError:  # any file may find the disk full
         from cerebro_elastic.system.files import disk_full_raised
 
         with disk_full_raised("a file that this command writes"):
@@ -45,14 +45,14 @@ def _run() -> None:
 
 
 def _at_home(word: str) -> str:
-    """``--option=~/file``, which a shell leaves as it is, with the user's home; and words in quotes."""
+    """``--option=~/file``, which a shell leaves unchanged, with the user's home; and words in quotes."""
     option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     return f"{option}{equals}{at_home(value)}"
 
 
 def _prepare_streams() -> None:
-    """Make the standard streams take any text. One that is closed goes nowhere: a file that is opened later
-    must not get its number, and with it what others print."""
+    """Make the standard streams take any text. A closed one goes to the null device: a file opened later must
+    not get its number, and with it the output of others."""
     for number in range(3):
         try:
             os.fstat(number)

@@ -58,7 +58,7 @@ class _PlainFlags:
 
 
 class _Commands(UserDict[str, Any]):
-    """The commands by name. Each is imported when it is used: importing all takes more than a second."""
+    """The commands by name. Each is imported on use: importing all takes more than a second."""
 
     def __init__(self) -> None:
         super().__init__(dict.fromkeys(_MODULES))

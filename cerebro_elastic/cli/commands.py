@@ -26,7 +26,7 @@ _SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "hparams": {"metavar": "KEY=VALUE"},
     "budget": {"metavar": "KEY=VALUE"},
 }
-"""What typer is to know of the fields of verbs; those of commands know it themselves."""
+"""typer's settings for the fields of verbs; the fields of commands have their own."""
 
 
 class Command(BaseModel):
@@ -69,7 +69,7 @@ class OnLastRun(OnRun):
     )
 
     def opened(self) -> Run:
-        """The run. One that was not named is named to the person."""
+        """The run. If the command line does not name it, its name is shown."""
         from cerebro_elastic.runs.catalog import last_run
         from cerebro_elastic.runs.run import Run
 
@@ -83,7 +83,7 @@ class OnLastRun(OnRun):
 
 
 def as_typer(kind: type[Command]) -> Callable[..., None]:
-    """The command as a function, from whose signature typer makes it."""
+    """The command as a function, whose signature typer reads."""
     fields = kind.model_fields
 
     def command(**given: Any) -> None:
@@ -107,7 +107,7 @@ def as_typer(kind: type[Command]) -> Callable[..., None]:
 
 
 def _described(kind: type[Command], name: str) -> ParameterInfo:
-    """How typer shows a field."""
+    """typer's settings for a field."""
     field = kind.model_fields[name]
     settings: dict[str, Any] = {"help": field.description}
     if isinstance(field.json_schema_extra, dict):  # of a command
@@ -124,7 +124,7 @@ def _described(kind: type[Command], name: str) -> ParameterInfo:
 
 
 def _parameter(kind: type[Command], name: str, described: ParameterInfo) -> inspect.Parameter:
-    """A field as typer takes it. An empty list or mapping is one that was not given."""
+    """A field in typer's form. An empty list or mapping stands for one that was not given."""
     field = kind.model_fields[name]
     default: Any = field.get_default(call_default_factory=True)
     annotation: Any = field.annotation

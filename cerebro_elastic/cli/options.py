@@ -1,4 +1,4 @@
-"""Arguments and options of several commands, what the shell completes of them, and how commands end.
+"""Arguments and options of several commands, their completion in the shell, and the end of commands.
 
 For completion only folders and the recorded history are read: importing other modules would take a second.
 """
@@ -28,18 +28,18 @@ from cerebro_elastic.system.words import visible
 
 _CONFIG_ID = re.compile(r'"id": ?"([^"]+)"')
 _LONGEST_HISTORY_BYTES = 64 * 1024**2
-"""Reading a longer history would keep people waiting."""
+"""The longest history read for completion: a longer one would keep people waiting."""
 
 
 def run_ids(ctx: typer.Context, incomplete: str) -> Iterator[str]:
-    """The runs in the folder of runs that begin with ``incomplete``."""
+    """The runs in the folder of runs whose ids begin with ``incomplete``."""
     for spec in sorted(_home(ctx).glob("*/spec.json")):
         if spec.parent.name.startswith(incomplete):
             yield spec.parent.name
 
 
 def config_ids(ctx: typer.Context, incomplete: str) -> Iterator[str]:
-    """The configs on record of the run that the command line names."""
+    """The recorded configs of the run named on the command line."""
     # An option without its value ends the parsing before arguments get their names.
     run = ctx.params.get("run") or next(iter(ctx.args), "")
     folder = Path(run) if Path(run).is_dir() else _home(ctx) / run
@@ -60,12 +60,12 @@ def _home(ctx: typer.Context) -> Path:
 
 
 def option(default: Any, text: str, *names: str, **settings: Any) -> Any:
-    """The field of a command that is an option, with its help; ``settings`` are typer's."""
+    """An option as the field of a command, with its help; ``settings`` are typer's."""
     return Field(default, description=text, json_schema_extra={"names": list(names), **settings})
 
 
 def argument(default: Any, text: str, **settings: Any) -> Any:
-    """The field of a command that is an argument."""
+    """An argument as the field of a command."""
     return Field(default, description=text, json_schema_extra={"argument": True, **settings})
 
 
@@ -90,8 +90,8 @@ SubmittedBy = Annotated[
 
 
 def agreement(yes: bool) -> Callable[[str], bool]:
-    """Who agrees that configs continue with changed code: --yes does, else the person at the terminal. Where
-    nobody can be asked it is refused."""
+    """The consent to continue configs with changed code: --yes, else the answer of the person at the
+    terminal. Without a terminal it is refused."""
 
     def agrees(question: str) -> bool:
         from cerebro_elastic.runs.start.prepare_run import refuse_other_code
@@ -109,7 +109,7 @@ def agreement(yes: bool) -> Callable[[str], bool]:
 
 
 def overrides(**given: Any) -> dict[str, Any]:
-    """The options that were given, as overrides of a recipe."""
+    """The given options, as overrides of a recipe."""
     return {key: value for key, value in given.items() if value is not None}
 
 
@@ -130,7 +130,7 @@ def echo_json(value: Any) -> None:
 @contextmanager
 def stopped_as_by_ctrl_c(grace: float = 0.0) -> Iterator[None]:
     """Handle SIGTERM, which batch systems send, like Ctrl-C. From then on the process has ``grace`` seconds
-    for all that it still waits for."""
+    for all remaining waits."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         leave_within(grace)
@@ -150,8 +150,8 @@ def stopped_as_by_ctrl_c(grace: float = 0.0) -> Iterator[None]:
 
 @contextmanager
 def ended_by_ctrl_c(text: str, grace: float = 0.0) -> Iterator[None]:
-    """``stopped_as_by_ctrl_c``, and then the command ends with this ``text`` and an exit status by which a
-    scheduler knows that it has not done its work."""
+    """``stopped_as_by_ctrl_c``; then the command ends with this ``text`` and an exit status that shows a
+    scheduler its unfinished work."""
     try:
         with stopped_as_by_ctrl_c(grace):
             yield

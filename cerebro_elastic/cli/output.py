@@ -34,7 +34,7 @@ from cerebro_elastic.system.files import here
 
 
 def head_text(run: str, head: RecordHead) -> str:
-    """The digest to note, and what for."""
+    """The digest to note, and its purpose."""
     return (
         f"head of the record: {head.digest} (revision {head.revision}): note it, and by "
         f"`cerebro verify {run} --head {head.digest[:12]}` you can prove that nothing before it was changed"
@@ -90,7 +90,7 @@ def outcome_json(result: RunResult) -> OutcomeJson:
 
 
 def conclude(result: RunResult, *, as_json: bool = False, shown: bool = False) -> None:
-    """Print what a command has made of a run, unless it was ``shown``. The exit status is 1 if a run that has
+    """Print the outcome of a command's run, unless it was ``shown``. The exit status is 1 if a run that has
     ended has no result: all configs failed, or none has a value of the objective."""
     if as_json:
         echo_json(outcome_json(result))
@@ -103,7 +103,7 @@ def conclude(result: RunResult, *, as_json: bool = False, shown: bool = False) -
 
 
 def show_outcome(result: RunResult) -> None:
-    """Print a run's results, and where they lie, for people."""
+    """Print a run's results, and their place, for people."""
     console, recipe, name = terminal(), result.recipe, result.run
     say = partial(console.print, soft_wrap=True)
     note = partial(say, style="yellow")

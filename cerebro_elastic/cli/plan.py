@@ -79,7 +79,7 @@ class Plan(InPlace):
             self._measured()
 
     def _refuse(self, what: str, *others: str) -> None:
-        """Refuse options that say nothing of this."""
+        """Refuse options that have no meaning for ``what``."""
         if given := ["--from" if name == "like" else f"--{name}" for name in others if getattr(self, name)]:
             raise RecipeError(
                 f"{', '.join(given)} would do nothing for {what}: leave it out (cerebro plan --help)"
@@ -131,7 +131,7 @@ def _print_json(**part: object) -> None:
 
 
 def _numbers(text: str | None, option: str) -> list[int]:
-    """``1,2,4``."""
+    """The numbers in a text such as ``1,2,4``."""
     numbers = [] if text is None else [part.strip() for part in text.split(",")]
     if not all(number.isdecimal() and int(number) > 0 for number in numbers):
         raise RecipeError(f"{option} is {text!r}: give whole numbers above 0, like 1,2,4")
@@ -139,7 +139,7 @@ def _numbers(text: str | None, option: str) -> list[int]:
 
 
 def _joining(text: str | None) -> int:
-    """``+2``."""
+    """The number in a text such as ``+2``."""
     if text is None:
         return 0
     if not (text.startswith("+") and text[1:].isdecimal()):

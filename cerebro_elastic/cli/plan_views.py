@@ -1,4 +1,4 @@
-"""What ``cerebro plan`` prints: tables for people, objects for programs."""
+"""The output of ``cerebro plan``: tables for people, objects for programs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cerebro_elastic.system.words import counted
 from cerebro_elastic.training.unit_runner import StrategyCost
 
 _WAITS = 0.05
-"""From which share of a unit's time on it is said that it waits for data."""
+"""The share of a unit's time from which on its wait for data is reported."""
 _NO_CACHE_LIMIT = (
     "A forecast takes caches as large as needed: with `node.cache_bytes` a host may read a partition again, "
     "which takes longer."
@@ -111,7 +111,7 @@ def _options_table(forecasts: RunForecast, price: float | None) -> Table:
 
 
 def _left_out(forecasts: RunForecast) -> Iterator[str]:
-    """A line for each reason."""
+    """A line for each reason for leaving options out."""
     reasons: dict[str, list[PlanCandidate]] = {}
     for candidate, why in forecasts.left_out.items():
         reasons.setdefault(why, []).append(candidate)
@@ -130,7 +130,7 @@ def _communication_table(forecasts: RunForecast) -> Table:
 
 
 def _as_recipe(recipe: Recipe, candidate: PlanCandidate) -> str:
-    """The lines for the recipe."""
+    """The candidate as lines of the recipe."""
     keys = [f"nodes: {candidate.nodes}"]
     chosen = recipe.choice is not None and recipe.choice.partitions == candidate.partitions
     if recipe.data.url is None and not chosen:
@@ -141,7 +141,7 @@ def _as_recipe(recipe: Recipe, candidate: PlanCandidate) -> str:
 
 
 def planned_json(forecasts: RunForecast, price: float | None) -> PlannedRecipeJson:
-    """The same for programs."""
+    """The forecast of a recipe, for programs."""
 
     def option(option: Option) -> OptionJson:
         memory = forecasts.memory[option.candidate.strategy]

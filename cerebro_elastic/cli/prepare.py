@@ -82,7 +82,7 @@ def _fields() -> Iterator[tuple[str, tuple[Any, Any]]]:
         first, *others = [part for part in schema.get("anyOf", [schema]) if part["type"] != "null"]
         kind = str if others else _KINDS.get(first["type"], str)
         default, shown, text = schema.get("default"), schema.get("shown", True), schema["description"]
-        if key == "partitions":  # a command says itself how many a dataset gets
+        if key == "partitions":  # the command has its own option for the number of partitions
             default, shown = None, False
         elif kind is not int:
             default = f"{default:g}" if isinstance(default, int | float) else None
@@ -100,7 +100,7 @@ Prepare: type[Command] = create_model("Prepare", __base__=_Prepare, **_OPTIONS) 
 
 
 def _settings(given: Mapping[str, Any]) -> PrepareSettings:
-    """The settings of the options that were given."""
+    """The settings from the given options."""
     values = overrides(**given)
     if "fill" in values:
         values["fill"] = dict(map(_filling, values["fill"]))
@@ -109,7 +109,7 @@ def _settings(given: Mapping[str, Any]) -> PrepareSettings:
 
 @contextmanager
 def _place(destination: str | None) -> Iterator[str]:
-    """Where the dataset goes: without a destination to a folder that is removed after the block."""
+    """The dataset's folder: without a destination one that is removed after the block."""
     if destination is not None:
         yield destination
         return
@@ -123,7 +123,7 @@ def _is_dataset(source: str) -> bool:
 
 
 def _show_dataset(url: str) -> None:
-    """Print what the dataset at ``url`` holds."""
+    """Print the content of the dataset at ``url``."""
     from cerebro_elastic.data.reading.description import describe
     from cerebro_elastic.reporting.dataset import description_tables
 

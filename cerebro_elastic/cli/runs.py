@@ -153,7 +153,7 @@ class Rm(Command):
 
 
 def _agree(question: str, yes: bool) -> None:
-    """Go on if the person agrees. Raises ``RunError`` where nobody can be asked."""
+    """Continue if the person agrees. Raises ``RunError`` without a terminal to ask."""
     if yes:
         return
     if not sys.stdin.isatty():

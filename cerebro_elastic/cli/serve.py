@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from cerebro_elastic.front_end.live_page.feeds import Places
 
 _SWITCH_SECONDS = 0.0005
-"""How often a thread that reads a long record yields to the page's requests: by Python's default ten times as
-seldom, with which a page of 1,000 configs opens in twice the time (`benchmarks/first_look.py`)."""
+"""Seconds after which a thread that reads a long record yields to the page's requests: Python's default is
+ten times as long, and a page of 1,000 configs then takes twice the time to open
+(`benchmarks/first_look.py`)."""
 _SHORTEST_TOKEN = 12
 _LONGEST_NAME = 80
 
@@ -83,7 +84,7 @@ class Ui(InPlace):
             server.run(sockets=[listener])
 
     def _places(self) -> tuple[Places, str | None]:
-        """Where the runs are that are shown, and the run whose page is opened."""
+        """The place of the shown runs, and the run whose page is opened."""
         from cerebro_elastic.front_end.live_page.feeds import Places
 
         home, store = home_of(self.home), self.store

@@ -1,6 +1,6 @@
-"""What each command prints with ``--json``: one object, of the shape that its row in ``SHAPES`` names.
+"""The output of each command with ``--json``: one object, of the shape in the command's row of ``SHAPES``.
 
-The reference lists their keys (``docs/generated.py``), and a test compares what commands print with them.
+The reference lists their keys (``docs/generated.py``), and a test compares the commands' output with them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RunsJson(TypedDict):
 
 
 class RmJson(TypedDict):
-    """What was removed of each run."""
+    """The removed parts of each run."""
 
     runs: list[Pruning]
 
@@ -52,9 +52,9 @@ class ConfigJson(TypedDict):
     hparams: Mapping[str, Any]
     """Its hyper-parameters."""
     epoch: int
-    """How many full epochs are behind it."""
+    """The number of its full epochs."""
     visited: list[int]
-    """The partitions that it has visited in its present epoch."""
+    """The visited partitions of its present epoch."""
     metrics: Mapping[str, float | None]
     """The metrics at the end of its last full epoch."""
     best: float | None
@@ -69,7 +69,7 @@ class StatusJson(TypedDict):
     run: str
     live: bool
     outcome: str | None
-    """How it ended; `null` if it has not."""
+    """How it ended; `null` while it has not."""
     leader: str | None
     objective: Mapping[str, Any]
     """The section `objective` of the recipe."""
@@ -80,24 +80,24 @@ class StatusJson(TypedDict):
     saving: Mapping[str, str]
     """By node: the unit whose state it saves."""
     queued: Mapping[str, str]
-    """By node: the unit that it begins next."""
+    """By node: its next unit."""
     draining: Mapping[str, float]
-    """By node that was asked to leave: the seconds it was given."""
+    """By node that was asked to leave: the seconds that it has for that."""
     stalled: Mapping[str, Stall]
-    """The nodes that stand still."""
+    """The stalled nodes."""
     quarantined: Mapping[str, str]
     """By node that gets no units: why."""
     resources: Mapping[str, Resources]
-    """By node: what its last unit took."""
+    """By node: the resources that its last unit used."""
     configs: Mapping[str, ConfigJson]
     gap: Gap | None
-    """How far it is from the best possible schedule."""
+    """Its distance from the best possible schedule."""
     budget: BudgetOutlook | None
-    """What becomes of its budget of time and cost; `null` without one, and before the first unit."""
+    """The forecast of its budget of time and cost; `null` without one, and before the first unit."""
     waits: Mapping[str, Wait]
     """By config that cannot be trained on the present nodes."""
     profiles: list[ProfileRow]
-    """What each strategy takes, for each config and kind of node; empty with one strategy."""
+    """The costs of each strategy, for each config and kind of node; empty with one strategy."""
     head: RecordHead | None
     """The head of the record: see [verify](cli.md#cerebro-verify)."""
 
@@ -125,8 +125,8 @@ class RowJson(TypedDict):
     scores: Mapping[str, float | None]
     """Then the best value of each training, by its id."""
     test: Measurement | None
-    """What that state has reached on the test set; `null` if it was not measured, or has several trainings
-    (`cerebro test --json` has these)."""
+    """The measurement of that state on the test set; `null` without one, or with several trainings (`cerebro
+    test --json` has these)."""
 
 
 class ExactnessJson(TypedDict):
@@ -139,7 +139,7 @@ class ExactnessJson(TypedDict):
 
 
 class OutcomeJson(TypedDict):
-    """What came of a run."""
+    """The outcome of a run."""
 
     run: str
     folder: str
@@ -155,18 +155,18 @@ class OutcomeJson(TypedDict):
 
 
 class VerifyJson(TypedDict):
-    """What a check of a record has found."""
+    """The findings of a check of a record."""
 
     visits: int
     violations: list[Violation]
-    """None if the record is sound."""
+    """Empty if the record is sound."""
     notes: list[str]
-    """What is worth knowing, and no violation."""
+    """Remarks that are not violations."""
     head: RecordHead | None
 
 
 class VisitJson(TypedDict):
-    """A visit that was trained again."""
+    """A visit trained again."""
 
     unit: str
     node: str
@@ -178,7 +178,7 @@ class VisitJson(TypedDict):
 
 
 class ReplayJson(TypedDict):
-    """A config that was trained again."""
+    """A config trained again."""
 
     run: str
     config: str
@@ -186,9 +186,9 @@ class ReplayJson(TypedDict):
     """Whether all is bit-identical to the record."""
     visits: list[VisitJson]
     derived: list[str]
-    """Differences of what follows from the visits: best value, best checkpoint, `metrics.csv`."""
+    """Differences in the values derived from the visits: best value, best checkpoint, `metrics.csv`."""
     notes: list[str]
-    """Code and versions that are not those of the run."""
+    """Code and versions that differ from the run's."""
 
 
 class ExportJson(TypedDict):
@@ -197,20 +197,20 @@ class ExportJson(TypedDict):
     run: str
     config: str
     epoch: int
-    """How many full epochs are behind it."""
+    """The number of its full epochs."""
     folder: str
     not_carried: list[str]
-    """What of the config's state the files do not have."""
+    """The parts of the config's state that the files do not have."""
 
 
 class TestJson(TypedDict):
-    """What configs have reached on the test set."""
+    """The measurements of configs on the test set."""
 
     run: str
     measured: list[Measurement]
     """The best config by validation first."""
     before: int
-    """How many measurements were in the record before the command."""
+    """The number of measurements in the record before the command."""
 
 
 class DoctorJson(TypedDict):
@@ -223,7 +223,7 @@ class CheckJson(TypedDict):
     """Whether units of a recipe equal one ordinary fit."""
 
     configs: int
-    """How many configs the recipe begins with."""
+    """The number of configs with which the recipe begins."""
     checked: list[CheckedConfig]
     wrong: str | None
     """Why the recipe cannot be trained."""
@@ -236,12 +236,12 @@ class SimulatedJson(TypedDict):
     outcome: str | None
     seconds: float
     idle: float
-    """The share of the nodes' time in which they had nothing to do."""
+    """The share of the nodes' time in which they were idle."""
     visits: int
     configs: Mapping[str, int]
-    """How many configs there are of each status."""
+    """The number of configs of each status."""
     nodes: Mapping[str, Mapping[str, float]]
-    """By node: how many seconds it spent with what."""
+    """By node: the seconds of each of its activities."""
 
 
 class PlannedJson(TypedDict):
@@ -262,11 +262,11 @@ class OptionJson(PlannedJson):
     cost: float | None
     """`null` without `--price`."""
     gap: float
-    """How far the schedule is from a bound, as a share."""
+    """The distance of the schedule from a bound, as a share."""
     idle: float
-    """The share of the nodes' time in which they have nothing to do."""
+    """The share of the nodes' time in which they are idle."""
     memory: int
-    """Bytes of a rank on top of what its process has anyway."""
+    """Bytes of a rank on top of its process's base memory."""
 
 
 class LeftOutJson(PlannedJson):
@@ -276,12 +276,12 @@ class LeftOutJson(PlannedJson):
 
 
 class MeasuredJson(TypedDict):
-    """What was measured of a config and a strategy."""
+    """The measurements of a config and a strategy."""
 
     config: str
     strategy: str
     beside: int
-    """How many units were trained at once."""
+    """The number of units trained at once."""
     batch: float
     """Seconds of a batch."""
     data: float
@@ -289,7 +289,7 @@ class MeasuredJson(TypedDict):
     fixed: float
     """Seconds of a unit without its batches."""
     hop: float | None
-    """Seconds of a hop; `null` if the task cannot be left in the middle of a unit."""
+    """Seconds of a hop; `null` if the task cannot leave a unit in the middle."""
     saving: float
     """Seconds of saving the state."""
     bytes: int
@@ -305,7 +305,7 @@ class PlannedRecipeJson(TypedDict):
     configs: int
     rows: int
     bytes: int | None
-    """The size of the data; `null` if it is not known."""
+    """The size of the data; `null` if unknown."""
     options: list[OptionJson]
     best: OptionJson
     """The option that is best in time times cost."""
@@ -319,7 +319,7 @@ class PlanJson(TypedDict):
     """A forecast: one of the three, the others are `null`."""
 
     measured: PlannedRecipeJson | None
-    """Of a recipe, with what was measured here."""
+    """Of a recipe, with the measurements made here."""
     simulated: SimulatedJson | None
     """With `--from`."""
     live: LiveForecast | None
@@ -327,7 +327,7 @@ class PlanJson(TypedDict):
 
 
 def filled(shape: type[Shape], source: object, **others: Any) -> Shape:
-    """An object of this shape: what ``source`` has by the names of its keys, and the ``others``."""
+    """An object of this shape: the values of ``source`` under the names of its keys, and the ``others``."""
     own = {key: getattr(source, key) for key in shape.__annotations__ if key not in others}
     return shape(**own, **others)
 
@@ -352,4 +352,4 @@ SHAPES: Mapping[str, Any] = {
     "plan": PlanJson,
     "doctor": DoctorJson,
 }
-"""By command, and option if that decides: what it prints with ``--json``."""
+"""By command, and option if that decides: the shape of its output with ``--json``."""

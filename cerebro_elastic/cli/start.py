@@ -1,5 +1,5 @@
 """Commands that run a recipe, alone or with other machines. Heavy modules are imported where they are used:
-what all processes of a run share is imported beside them."""
+the imports shared by all processes of a run are done beside them."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ class _OfRecipe(InPlace):
     verbose: Verbose
 
     def changed(self, recipe: Path, nodes: object) -> Recipe:
-        """The recipe with what the options replace."""
+        """The recipe with the replacements of the options."""
         from cerebro_elastic.recipes import load_recipe
 
         return load_recipe(recipe, **overrides(nodes=nodes, epochs=self.epochs, checkpoints=self.checkpoints))
 
     def view(self, recipe: Recipe, **settings: Any) -> TerminalView:
-        """What shows the run while it is live."""
+        """The view of the run while it is live."""
         from cerebro_elastic.reporting.gap import search_end
         from cerebro_elastic.runs.terminal_view import TerminalView
 
@@ -110,13 +110,13 @@ class Run(_OfRecipe):
                 "`cerebro init` lists others"
             )
         echo(f"reading {self.recipe}", err=self.as_json)
-        with ended_by_ctrl_c(_STOPPED, self.grace), SharedImports() as imports:  # beside all below
+        with ended_by_ctrl_c(_STOPPED, self.grace), SharedImports() as imports:  # beside all of the following
             recipe = self.changed(self.recipe, self.nodes)
             from cerebro_elastic.recipes.references import check_named
             from cerebro_elastic.runs.folder import run_folder
             from cerebro_elastic.runs.start.places import check_places
 
-            check_named(recipe)  # at once, without what takes a while
+            check_named(recipe)  # at once, without the slow checks
             if self.fresh or not run_folder(self.run_id or recipe.name, self.home).spec.exists():
                 check_places(recipe)
             from cerebro_elastic.cli.output import conclude, show_outcome
@@ -140,7 +140,7 @@ class Run(_OfRecipe):
 
 
 class _Continued(OnRun, verbs.Verb):
-    """A command by which a run continues."""
+    """A command that continues a run."""
 
     yes: Yes
     grace: Grace
@@ -149,7 +149,7 @@ class _Continued(OnRun, verbs.Verb):
 
     @contextmanager
     def going_on(self) -> Iterator[tuple[OpenedRun, Terms, TerminalView]]:
-        """The run, on which terms it continues, and the view that shows it meanwhile."""
+        """The run, the terms on which it continues, and the view that shows it."""
         stopped = (
             "stopped; what was committed is safe. `cerebro run` with the run's recipe continues from there."
         )
@@ -297,10 +297,9 @@ class Ray(_OfRecipe):
 
 
 def host_resolved(address: str | None, env: Mapping[str, str]) -> str | None:
-    """Replace NAME in ``@NAME:PORT`` by the variable's value; return any other address as it is.
+    """Replace NAME in ``@NAME:PORT`` by the variable's value; return any other address unchanged.
 
-    Each scheduler of torchx has a variable of its own for the host. Where it is not set, the host is this
-    machine.
+    Each scheduler of torchx has its own variable for the host. If it is unset, the host is this machine.
     """
     if address is None or not address.startswith("@"):
         return address

@@ -1,9 +1,9 @@
-"""How does a process stand for a run's lead? A candidate follows while another leads, and leads when elected.
+"""How does a process stand for a run's lead? A candidate follows while another leads, and leads once elected.
 
 Any process may be a candidate; one of them leads, and stands again when it is deposed. A candidate survives
-whatever its store does. It waits for a store that is away. It reads the state afresh from a store that has
-forgotten the history (compaction) or has another one (restored from a snapshot). It ends where other programs
-have written to the run's record.
+every fault of its store. It waits for a store that is away. It reads the state afresh from a store that has
+dropped the history (compaction) or has another one (restored from a snapshot). It ends if other programs have
+written to the run's record.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LEASE_SECONDS = 5.0
 PATIENCE = 600.0
 """Seconds for which a candidate waits for a store that is out of reach."""
 STEADY_SECONDS = 30.0
-"""For so long all must go well until a fault counts as over. On a bad network faults come and go: one is
+"""A fault counts as over after this time without another. On a bad network faults come and go: each is
 reported once."""
 _STEP, _WAIT = 0.5, 1.0
 
@@ -50,8 +50,8 @@ class Host:
 
 
 class Candidate:
-    """A process that may lead the run of ``record``, and keeps its ``journal``; what decides is of these
-    ``versions``."""
+    """A process that may lead the run of ``record``, and keeps its ``journal``; the packages that decide are
+    of these ``versions``."""
 
     def __init__(
         self,
@@ -78,13 +78,13 @@ class Candidate:
         self._afresh = False
         self._away: float | None = None
         self._last_fault: float | None = None
-        """When the store was away, or the lead was lost, last: until all has gone well for a while."""
+        """The time of the last outage of the store or loss of the lead; ``None`` once that counts as over."""
         self._extended: int | None = None
         self.state = State()
 
     @property
     def leads(self) -> bool:
-        """Whether it leads the run, or has led it to its end, as far as it knows."""
+        """Whether, to its knowledge, it leads the run or has led it to its end."""
         return self.state.leader == self.name
 
     def run(self) -> None:
@@ -93,7 +93,7 @@ class Candidate:
         Raises:
             StoreUnavailable: The store was out of reach for ``PATIENCE`` seconds.
             ForeignValue: Other programs have changed the run's keys.
-            Exception: Whatever ``host`` raises.
+            Exception: Any error of ``host``.
         """
         while self.state.outcome is None:
             try:
@@ -109,14 +109,14 @@ class Candidate:
                 self._wait(error)
 
     def catch_up(self) -> None:
-        """Record the history up to now, after ``run`` was left before the run's end. A store that was away
-        has none yet that this process could wait for."""
+        """Record the history up to now, after ``run`` was left before the run's end. This process does not
+        wait for the history of a store that is away."""
         if self._away is not None:
             return
         since, until = self._resume(), self._record.revision()
         append: Observer = lambda events, _: self._journal.append(events)  # noqa: E731
         with Follower(self._record, since, append) as follower:
-            # What ends with a lease is no transaction, and may come behind the last one.
+            # The end of a lease is no transaction, and may come after the last one.
             while follower.step(_STEP) or follower.revision < until:
                 pass
 

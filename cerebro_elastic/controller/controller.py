@@ -1,7 +1,7 @@
 """What does the leader of a run do? It reads the history, decides, and acts.
 
-It decides only in a state that includes the effects of everything it did before, as the watch has shown them.
-So it needs no memory, and a controller that takes over decides as the last one would have.
+It decides only in a state with the effects of all its earlier actions, as seen by the watch. So it needs no
+memory, and a controller that takes over decides as its predecessor would have.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from cerebro_elastic.store.ledger.leader import LeaderLedger
 from cerebro_elastic.system.subprocess_call import NO_FORK, SubprocessCall
 
 NICENESS = 10
-"""By how much the solver's priority is lowered."""
+"""The solver's niceness, which lowers its priority."""
 _SUSPICIOUS = 10
-"""The number of decisions without effect in a row, about half a second each, that are no accident."""
+"""This many decisions without effect in a row, about half a second each, are no accident."""
 
 
 class Deposed(RunError):
@@ -37,14 +37,14 @@ class Deposed(RunError):
 
 
 class Controller(Follower):
-    """The leader of a run, which follows it and acts, from when it is made until it is closed or deposed.
+    """The leader of a run: it follows the run and acts, from its construction until it is closed or deposed.
 
     Args:
         ledger: The ledger of its leadership, which fences all its transactions.
         since: The first revision that ``observe`` gets; by default the one after the election.
         observe: Gets the events of each revision without a gap, and the state after them.
-        head: Returns where the record of these events ends.
-        reusable: What configs may take over from earlier runs (``Reusable.steps``).
+        head: Returns the end of the record of these events.
+        reusable: The results of earlier runs that configs may take over (``Reusable.steps``).
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Controller(Follower):
         self._reusable = reusable
         self._ledger = ledger
         self._policy = policy
-        # Asked once: Python looks at each member of the protocol, in every step 0.1 ms.
+        # Checked once: Python looks at each member of the protocol, 0.1 ms in every step.
         self._planner = policy if isinstance(policy, Planner) else None
         self._search = search
         self._name = name
@@ -85,7 +85,7 @@ class Controller(Follower):
         """Take in the next revision, if one comes within ``timeout`` seconds, and act on it; its events.
 
         Raises:
-            Deposed: This controller does not lead any more.
+            Deposed: This controller no longer leads.
         """
         events = super().step(timeout)
         for event in events:
@@ -93,21 +93,21 @@ class Controller(Follower):
                 continue
             if event.leader != self._name:
                 raise Deposed(f"controller {self._name} no longer leads the run (leader: {event.leader})")
-        # What others wrote before the election is seen before anything is decided.
+        # Changes that others wrote before the election are seen before the first decision.
         if self.heard >= self._hears and self.revision >= self._awaited:
             self._act()
             self._plan_ahead()
         return events
 
     def _plan_ahead(self) -> None:
-        """Give the policy's solver, if it has one, what it may do, and write down what it has found."""
+        """Give the policy's solver, if it has one, its question, and record its order."""
         plan = self.state.plan
         if self._planner is None or plan is None:
             return
         self._solving = self._solving or Solving(self._planner, plan.seed, self._say)
         order = self._solving.step(self.state)
         if order:
-            with suppress(TxnUnknown):  # the next answer is as good
+            with suppress(TxnUnknown):  # the next answer is just as good
                 self._ledger.write(self.state, Ordered(0, order))
 
     def _act(self) -> None:
@@ -121,7 +121,7 @@ class Controller(Follower):
             if self._refused == _SUSPICIOUS:
                 self._say(f"the store lets none of this through, again and again: {excerpt(str(events))}")
         except TxnUnknown:
-            # If it happened, the watch will show it; if it happens yet, its guard knows.
+            # If it happened, the watch will show it; if it happens later, its guard decides.
             self._awaited = self._ledger.record.revision()
 
     def _write(self, event: Event) -> int | None:
@@ -131,7 +131,7 @@ class Controller(Follower):
 
 
 class Solving:
-    """A leader's use of its policy's solver (``Planner``): a process beside it, which answers one question at
+    """A leader's use of its policy's solver (``Planner``): a separate process, which answers one question at
     a time while units run. The leader never waits for it.
 
     If a solver fails, cannot be started (a full disk, no memory) or answers nonsense, ``say`` is called
@@ -144,7 +144,7 @@ class Solving:
         self._failed = False
 
     def step(self, state: State) -> Order | None:
-        """The answer, if it has come by now; else ask, if that is due."""
+        """The answer, if it has arrived; else ask, if that is due."""
         if self._process is not None:
             come = self._process.has_answer(wait=False) or self._process.ended
             return self._order(self._process) if come else None
@@ -154,7 +154,7 @@ class Solving:
         return None
 
     def close(self) -> None:
-        """End the solver: its answer is of no use any more."""
+        """End the solver: its answer is no longer useful."""
         if self._process is not None:
             self._process.end()
             self._process = None

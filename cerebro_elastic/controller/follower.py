@@ -1,4 +1,4 @@
-"""How does a process keep up with a run? It reads the state, and folds the events that follow."""
+"""How does a process keep up with a run? It reads the state, and folds the following events."""
 
 from __future__ import annotations
 
@@ -50,24 +50,24 @@ class Follower:
 
     @property
     def revision(self) -> int:
-        """How far it has come: the state may be of an earlier revision, if the last changes were not the
-        run's."""
+        """The last revision that it has processed: the state may be of an earlier one, if the last changes
+        were not the run's."""
         return max(self.state.revision, self._stream.revision)
 
     @property
     def heard(self) -> int:
-        """How far the history was read."""
+        """The last revision of the history that was read."""
         return self._stream.revision
 
     def step(self, timeout: float | None) -> list[Event]:
         """Take in the next revision, if one comes within ``timeout`` seconds; its events. Raises
-        ``Compacted`` if the store has forgotten the next changes, ``ForeignValue`` if others have changed a
-        key of the run."""
+        ``Compacted`` if the store has dropped the next changes, ``ForeignValue`` if others have changed a key
+        of the run."""
         events = self._stream.next(timeout)
         if (change := self._stream.foreign) is not None:
             raise foreign_change(change.key, change.item)
         for event in events:
-            # What came before the state was read is in it.
+            # Earlier changes are part of the state that was read.
             if event.revision > self._read:
                 self.state = fold(self.state, event)
         if events:

@@ -1,2 +1,2 @@
-"""What people meet beside the command line: runs that are started from Python (in a script, at a prompt,
-or in a notebook), and the live page."""
+"""The ways in besides the command line: runs started from Python (in a script, at a prompt, or in a
+notebook), and the live page."""

@@ -1,7 +1,7 @@
-"""Classes and functions that are defined in the cells of a notebook, in a file that others can import.
+"""Classes and functions from the cells of a notebook, in a file that others can import.
 
-They are written as source, so that people can read what was trained, and its digest changes with the text
-alone. Values that they use are pickled beside it, unless they are plain ones.
+They are written as source, so that people can read the trained code, and its digest changes with the text
+alone. Values that they use are pickled beside it, unless they are plain.
 """
 
 from __future__ import annotations
@@ -27,42 +27,43 @@ from cerebro_elastic.registry import install_extra, is_library
 from cerebro_elastic.system.files import make_folder, translated, write_text
 
 FOLDER = "cerebro_cells"
-"""The package of the modules that are written from cells."""
+"""The package of the modules written from cells."""
 _MAIN = "__main__"
 _PLAIN = (type(None), bool, int, str, bytes)
-"""Values of these types, floats, and lists, tuples and dicts of them are written as they are."""
+"""Values of these types, floats, and lists, tuples and dicts of them are written literally."""
 _LONGEST = 20_000
-"""Characters of a value. A longer one is data, and pickled."""
+"""The most characters of a literal value. A longer one is data, and pickled."""
 _Definition: TypeAlias = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Assign
 
 
 def is_in_cell(thing: Any) -> bool:
-    """Whether a class or function is defined in a cell: in the main module, which is no file."""
+    """Whether a class or function is defined in a cell: in the main module, which is not a file."""
     if not (isinstance(thing, type | FunctionType) or hasattr(thing, "__wrapped__")):
         return False
     return getattr(thing, "__module__", None) == _MAIN and in_cells()
 
 
 def in_cells() -> bool:
-    """Whether the main module is no file, but what the cells of a notebook have defined so far."""
+    """Whether the main module is not a file, but the definitions of a notebook's cells."""
     return getattr(sys.modules[_MAIN], "__file__", None) is None
 
 
 def written(name: str, root: Path) -> str:
-    """Write the definition of a global of the cells, and of all that it uses of other cells, to a file in the
-    package ``cerebro_cells`` of the folder ``root``.
+    """Write the definition of a global of the cells, and of everything that it uses from other cells, to a
+    file in the package ``cerebro_cells`` of the folder ``root``.
 
-    The file is named after its content, so that another definition is another module.
+    The file is named after its content, so that another definition becomes another module.
 
     Args:
-        name: The name that the cells know it by.
+        name: Its name in the cells.
         root: The folder of the package, from which others import.
 
     Returns:
         The name of the module.
 
     Raises:
-        TaskError: Something that it uses cannot be written down; the message names it. Or the folder cannot.
+        TaskError: Something that it uses cannot be written down; the message names it. Or the folder cannot
+            be written.
     """
     source = _Source(vars(sys.modules[_MAIN]))
     source.add(name, name)
@@ -78,7 +79,7 @@ def forwarded(module: str, name: str, folder: Path, root: Path) -> str:
 
 
 def import_folder(module: str) -> Path | None:
-    """The folder from which a user's module was imported; ``None`` for one that is installed."""
+    """The folder from which a user's module was imported; ``None`` for an installed one."""
     top = sys.modules[module.partition(".")[0]]
     places = [getattr(top, "__file__", None), *getattr(top, "__path__", ())]
     place = next((place for place in places if place is not None), None)
@@ -101,7 +102,7 @@ def _write(source: _Source, root: Path) -> str:
 
 
 class _Source:
-    """The parts of a module; each comes behind those that it uses."""
+    """The parts of a module; each comes after those that it uses."""
 
     def __init__(self, namespace: Mapping[str, Any]) -> None:
         self.files: dict[str, bytes] = {}
@@ -144,7 +145,7 @@ class _Source:
             self._add_pickled(name, value, user)
 
     def import_name(self, module: str, name: str, alias: str, folder: Path | None) -> None:
-        """Import what a module has under a name. ``folder`` is that of a user's module."""
+        """Import a module's value of this name. ``folder`` is that of a user's module."""
         if folder is not None:
             self._folders[str(folder)] = None
         self._add(f"from {module} import {name} as {alias}")
@@ -161,7 +162,7 @@ class _Source:
         content = io.BytesIO()
         try:
             _pickler(content, self, value).dump(value)
-        except Exception as exc:  # of a class of anybody's
+        except Exception as exc:  # from any class
             hint = "" if "cloudpickle" in sys.modules else f" ({install_extra('cloudpickle')} takes more)"
             raise TaskError(
                 f"{user} uses {name}, a {type(value).__name__} of the notebook, which cannot be pickled for "
@@ -174,7 +175,7 @@ class _Source:
         self._add(f"{name} = _unpickled(globals(), {digest!r})")
 
     def _define(self, name: str, text: str, is_future: bool) -> None:
-        """Add the text of a definition, and what it uses."""
+        """Add the text of a definition, and everything that it uses."""
         self._future |= is_future
         for used in _globals(symtable(text, name, "exec")):
             if used in self._namespace and used != name and not self._is_builtin(used):
@@ -185,7 +186,7 @@ class _Source:
         self._add(text)
 
     def reference(self, value: Any) -> str | None:
-        """The name within this module of what a cell defines. What is a user's module's is found there."""
+        """The name within this module of a cell's definition. Values of users' modules are found there."""
         if isinstance(value, type | FunctionType | ModuleType) and not is_in_cell(value):
             module = value.__name__ if isinstance(value, ModuleType) else value.__module__
             if module in sys.modules and (folder := import_folder(module)) is not None:
@@ -196,12 +197,13 @@ class _Source:
         return None
 
     def _own_name(self, value: Any) -> str | None:
-        """The name by which a class or function of a cell is defined, as long as it has not another value."""
+        """The name of a cell's class or function, as long as no other value has replaced it."""
         name = str(getattr(value, "__name__", ""))
         return name if self._namespace.get(name) is value else None
 
     def _is_builtin(self, name: str) -> bool:
-        """Whether a name is that of a builtin which no cell defines. (IPython has an ``open`` of its own.)"""
+        """Whether a name is that of a builtin that no cell redefines. (IPython has an ``open`` of its
+        own.)"""
         return hasattr(builtins, name) and not is_in_cell(self._namespace[name])
 
 
@@ -215,7 +217,7 @@ def _globals(table: SymbolTable) -> Iterator[str]:
 
 def _submodules(text: str) -> Iterator[str]:
     """The modules that a definition reads as attributes of others: ``xml.etree`` of ``xml.etree.ElementTree``
-    is none of those that ``import xml`` gives."""
+    does not come with ``import xml``."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Attribute) and (name := ast.unparse(node)) in sys.modules:
             yield name
@@ -223,12 +225,12 @@ def _submodules(text: str) -> Iterator[str]:
 
 def _definition(thing: Any, name: str) -> tuple[str, bool] | None:
     """The text of the last definition of a class or function in a cell, and whether its annotations are texts
-    (``from __future__ import annotations``). ``None`` if it cannot be seen."""
+    (``from __future__ import annotations``). ``None`` if the text is not available."""
     codes = list(_codes(thing))
     for cell in _cells_of(codes, anywhere=isinstance(thing, type)):
         try:
             body = ast.parse(cell).body
-        except SyntaxError:  # of another language, by a magic command
+        except SyntaxError:  # another language, by a magic command
             continue
         for node in reversed(body):
             if isinstance(node, _Definition) and _defines(node, name):
@@ -239,8 +241,8 @@ def _definition(thing: Any, name: str) -> tuple[str, bool] | None:
 
 
 def _earlier_of_its_name(thing: Any) -> Iterator[type]:
-    """The classes that a class of a cell derives from and has the name of, the first one first: as by
-    ``class Net(Net)`` in a later cell."""
+    """The base classes with the same name as a cell's class, the first one first: as by ``class Net(Net)`` in
+    a later cell."""
     for base in reversed(getattr(thing, "__mro__", ())[1:]):
         if is_in_cell(base) and base.__name__ == thing.__name__:
             yield base
@@ -254,7 +256,7 @@ def _defines(node: _Definition, name: str) -> bool:
 
 
 def _codes(thing: Any) -> Iterator[CodeType]:
-    """The code of a function, or of a class's methods, but for what libraries have generated or inherited."""
+    """The code of a function, or of a class's methods, except code that libraries generated or inherited."""
     functions = [thing, *vars(thing).values()] if isinstance(thing, type) else [thing]
     for function in functions:
         code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
@@ -264,12 +266,12 @@ def _codes(thing: Any) -> Iterator[CodeType]:
 
 
 def _cells_of(codes: list[CodeType], *, anywhere: bool) -> Iterator[str]:
-    """The texts of the cells that have this code. A class does not know where it was defined, its methods do:
-    one without methods may be ``anywhere``, in the latest cell first."""
+    """The texts of the cells that have this code. A class does not record where it was defined, its methods
+    do: one without methods may be ``anywhere``, in the latest cell first."""
     for file in dict.fromkeys(code.co_filename for code in codes):
         yield "".join(linecache.getlines(file))
     if anywhere and not codes:
-        yield from reversed(vars(sys.modules[_MAIN]).get("_ih", []))  # as they were run, again and again
+        yield from reversed(vars(sys.modules[_MAIN]).get("_ih", []))  # every run, repetitions included
         files = [file for file in linecache.cache if not Path(file).exists()]
         yield from ("".join(linecache.getlines(file)) for file in reversed(files))
 
@@ -304,7 +306,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _pickler(file: io.BytesIO, source: _Source, root: Any) -> pickle.Pickler:
-    """Pickles ``root``, and by name what else of it a cell defines. With cloudpickle lambdas, too."""
+    """Pickles ``root``, and by name its other parts that a cell defines. With cloudpickle lambdas, too."""
     try:
         from cloudpickle import Pickler
     except ImportError:
@@ -328,11 +330,11 @@ class _Unpickler(pickle.Unpickler):
 
 
 def unpickled(module: Mapping[str, Any], digest: str) -> Any:
-    """The value with this SHA-256, from the file beside a module that was written from cells; ``module`` has
-    its globals. Nothing of a checkpoint is unpickled.
+    """The value with this SHA-256, from the file beside a module written from cells; ``module`` has its
+    globals. Nothing from a checkpoint is unpickled.
 
     Raises:
-        TaskError: The file is missing, or is another.
+        TaskError: The file is missing or different.
     """
     file = Path(module["__file__"]).with_name(f"{digest[:12]}.pickle")
     try:

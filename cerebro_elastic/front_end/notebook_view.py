@@ -1,4 +1,4 @@
-"""What a run shows below the cell that has started it."""
+"""The view of a run below the cell that has started it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LINES = 6
 _HEIGHT = 640
 """Pixels of the frame."""
 _SERVICES = ("COLAB_RELEASE_TAG", "JUPYTERHUB_USER", "KAGGLE_KERNEL_RUN_TYPE", "DATABRICKS_RUNTIME_VERSION")
-"""Variables of services whose users have their browser on another machine than the kernel."""
+"""Variables of services whose users' browsers run on another machine than the kernel."""
 _FRAME = (
     '<iframe src="{address}" title="the live page of run {run}" width="100%" height="{height}" '
     'style="border: 1px solid #8884; border-radius: 6px"></iframe>'
@@ -41,11 +41,11 @@ _ELSEWHERE = "<details><summary>{summary}</summary><pre>{way}</pre></details>"
 
 
 class NotebookView:
-    """Shows below a cell what a run reports to its ``watcher``.
+    """Shows a run's reports to its ``watcher`` below a cell.
 
-    With the extra ``ui`` these are lines about the run, and the live page in a frame. Without, or if the
-    notebook's browser does not reach this machine, a table of nodes and configs changes in its place.
-    It is made by the cell; as a context it covers the run, which may continue when the cell has ended.
+    With the extra ``ui`` these are lines about the run, and the live page in a frame. Without it, or if the
+    notebook's browser does not reach this machine, a table of nodes and configs is updated in place. It is
+    made by the cell; as a context it covers the run, which may continue after the end of the cell.
     """
 
     def __init__(self, folder: RunFolder, objective: Objective) -> None:
@@ -76,7 +76,7 @@ class NotebookView:
     ) -> None:
         if error is None:
             self._say(f"run {self._folder.run!r} has ended")
-        elif threading.current_thread() is not threading.main_thread():  # no cell shows it
+        elif threading.current_thread() is not threading.main_thread():  # no cell to show it
             self._say(str(error))
         self._draw()
 
@@ -104,7 +104,7 @@ class NotebookView:
         self._status.update(_Html(html_text(Group(*parts))))
 
     def _page_html(self) -> str:
-        """The frame with the live page, and how another machine's browser opens it."""
+        """The frame with the live page, and instructions to open it from another machine's browser."""
         from cerebro_elastic.front_end.live_page.serve import notebook_server
 
         server = notebook_server(self._folder.path.parent)
@@ -117,7 +117,7 @@ class NotebookView:
 
 
 class _Html:
-    """HTML for a notebook. (``IPython.display.HTML`` warns of frames.)"""
+    """HTML for a notebook. (``IPython.display.HTML`` warns about frames.)"""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -139,12 +139,12 @@ def in_notebook() -> bool:
 
 
 def browser_is_elsewhere() -> bool:
-    """Whether the notebook's browser surely does not reach the kernel's loopback address."""
+    """Whether the notebook's browser certainly does not reach the kernel's loopback address."""
     return any(name in os.environ for name in _SERVICES)
 
 
 def way_to(address: str, port: int) -> str:
-    """How a browser of another machine opens ``address``, which a server on ``port`` of this one has."""
+    """How a browser of another machine opens ``address`` of this machine's server on ``port``."""
     if "COLAB_RELEASE_TAG" in os.environ:
         path = address.partition(str(port))[2]
         return f"from google.colab import output\noutput.serve_kernel_port_as_window({port}, path={path!r})"

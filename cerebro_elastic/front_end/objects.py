@@ -1,4 +1,4 @@
-"""Functions and classes that stand in a recipe for their names."""
+"""Functions and classes that stand for their names in a recipe."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from cerebro_elastic.front_end.cells import (
 
 _SECTIONS = ("task", "data", "loggers")
 _VALUES = "args"
-"""What is given to users' functions, in any section."""
+"""The arguments of users' functions, in any section."""
 
 
 class References:
     """``module:name`` of functions and classes, for processes that import them from the folder ``root``.
 
-    What a notebook's cells define is written to a module there, and what is in another folder is imported by
+    Definitions of a notebook's cells are written to a module there; those of another folder are imported by
     such a module.
     """
 
@@ -56,7 +56,7 @@ class References:
         module, name = getattr(thing, "__module__", ""), getattr(thing, "__qualname__", repr(thing))
         file = getattr(sys.modules.get(module), "__file__", None)
         if module not in sys.modules or "<" in name or (module == "__main__" and file is None):
-            raise TaskError(  # of a function, or a lambda
+            raise TaskError(  # inside a function, or a lambda
                 f"{name} cannot be imported by the nodes, which are processes of their own: "
                 "define it at the top level of a .py file and import it from there (in a "
                 "notebook: in a cell, and a lambda under a name)"
@@ -70,20 +70,20 @@ class References:
 
 
 def root_of(thing: Any) -> Path:
-    """The folder of users' modules for a run of ``thing``: its own; the working directory for what a cell
-    defines, and for what is installed."""
+    """The folder of users' modules for a run of ``thing``: its own; the working directory for a cell's
+    definitions and for installed modules."""
     module = getattr(_class_of(thing) or thing, "__module__", None)
     return (import_folder(module) if module in sys.modules else None) or Path.cwd()
 
 
 def _class_of(thing: Any) -> type | None:
-    """The class that a class method was taken from."""
+    """The class of a class method."""
     owner = thing.__self__ if isinstance(thing, MethodType) else None
     return owner if isinstance(owner, type) else None
 
 
 def _name_in_cells(thing: Any) -> str | None:
-    """The name of a global of the cells; ``None`` for what others can import by itself."""
+    """The name of a global of the cells; ``None`` for things that others can import directly."""
     module = getattr(thing, "__module__", None)
     if module not in (None, "__main__") and not isinstance(thing, functools.partial):
         return None

@@ -1,4 +1,4 @@
-"""``run``: runs a recipe on this machine, or the rest of a run that was stopped."""
+"""``run``: runs a recipe on this machine, or the rest of a stopped run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RecipeLike: TypeAlias = str | Path | Mapping[str, Any] | Recipe
 
 
 class Interrupted(KeyboardInterrupt):
-    """The call was interrupted; the message says what has become of the run."""
+    """The call was interrupted; the message gives the state of the run."""
 
     def __init__(self, message: str, run: Run | None = None) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class Interrupted(KeyboardInterrupt):
         """The run if it continues; ``None`` if it was stopped."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows. Where the run was interrupted tells a user nothing."""
+        """IPython's traceback: the message alone, as the place of the interruption is of no use to a user."""
         return [str(self)]
 
 
@@ -93,7 +93,7 @@ def run(
     on_interrupt: OnInterrupt = "stop",
     **overrides: Any,
 ) -> RunResult | Run:
-    """Run a recipe on this machine; an unfinished run of the same id and recipe continues where it stood.
+    """Run a recipe on this machine; an unfinished run of the same id and recipe continues where it was left.
 
     ``KeyboardInterrupt`` stops all processes cleanly: nodes finish their units or save them part-way. The
     same call continues from there. In a notebook the cell shows the run while it is live.
@@ -104,20 +104,20 @@ def run(
             define.
         run_id: The run's id, by default the recipe's name.
         home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
-        fresh: Throw away what a run of this id has left.
-        changed_code: Go on with an unfinished run though its code has changed since.
-        reuse: Whether configs that earlier runs of the home have trained, with equal code, data and
-            versions, begin where these left them.
-        store: An etcd to use, instead of the recipe's or of one that is started for the run.
+        fresh: Delete the files of an earlier run of this id.
+        changed_code: Continue an unfinished run although its code has changed since.
+        reuse: Whether configs that earlier runs of the home have trained, with equal code, data and versions,
+            continue from there.
+        store: An etcd to use, instead of the recipe's or of one started for the run.
         grace: Seconds that the nodes have to leave when the run is stopped.
         callbacks: They are called when a unit, an epoch and the run have ended.
         watcher: It gets lines of text and the run's state, as the command line shows them. A notebook then
             shows nothing by itself.
-        wait: Whether to return when the run has ended. Without, the run continues in a thread of this process
-            and is returned at once; a wrong recipe is still refused first.
-        on_interrupt: What ``KeyboardInterrupt``, such as a notebook's button, does while it waits: ``stop``
-            the run, or ``detach`` from it. Then it continues in the background of this process, and
-            ``Run.open`` returns it.
+        wait: Whether to return when the run has ended. Without waiting, the run continues in a thread of this
+            process and is returned at once; a wrong recipe is still refused first.
+        on_interrupt: The effect of ``KeyboardInterrupt``, such as a notebook's button, during the wait:
+            ``stop`` the run, or ``detach`` from it. After ``detach`` it continues in the background of this
+            process, and ``Run.open`` returns it.
         **overrides: Top-level keys of the recipe, as for ``load_recipe`` (``epochs=2``). ``search`` may be an
             ``optuna.Study``: its sampler, pruner and enqueued trials are used, and the configs become trials
             of it.
@@ -131,7 +131,8 @@ def run(
             that are found before the start are ``CerebroError``, too.
         RunFailed: All configs failed. The message begins with your line that raised; ``error.result`` is the
             run's result. Of a run in which some failed, ``result.failures`` has why.
-        RunError: No node can work any more, another run has this id, or the code has changed since.
+        RunError: No node can work any more, another run has this id, or the code has changed since the run's
+            start.
 
     Example:
         >>> result = run("sweep.yaml", seed=1)
@@ -188,7 +189,7 @@ def run(
 
 
 def _with_references(recipe: RecipeLike, overrides: Mapping[str, Any]) -> tuple[RecipeLike, dict[str, Any]]:
-    """A recipe and values that replace some of it, with names instead of functions and classes."""
+    """A recipe and its overrides, with names instead of functions and classes."""
     own: Mapping[str, Any] = recipe if isinstance(recipe, Mapping) else {}
     if isinstance(recipe, Recipe):
         root = recipe.root

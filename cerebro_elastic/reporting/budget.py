@@ -21,11 +21,11 @@ from cerebro_elastic.search.budgets import USED_UP, budget_ends, is_timed
 from cerebro_elastic.system.words import counted
 
 EXTENDED = sorted(Budget.model_fields.keys() - {"target", "price_per_node_hour"})
-"""The bounds of which a run can get more."""
+"""The bounds that an extension can raise."""
 
 
 def first_text(budget: Budget, plan: Plan) -> str | None:
-    """What is known of a budget before the first unit; ``None`` without one of time or cost."""
+    """The knowledge of a budget before the first unit, as text; ``None`` without a budget of time or cost."""
     if budget.cost is not None and budget.price_per_node_hour is not None:
         hours = budget.cost / budget.price_per_node_hour
         nodes = plan.min_nodes
@@ -47,10 +47,10 @@ def first_text(budget: Budget, plan: Plan) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class BudgetOutlook:
-    """What becomes of a run's budget."""
+    """The forecast of a run's budget."""
 
     holds: bool | None
-    """Whether all that the run is to do fits in; ``None``: it is not known yet, or too close to say."""
+    """Whether all of the run's work fits in; ``None``: not known yet, or too close to say."""
     text: str
     """A sentence about it, with what to change if it will not hold."""
 
@@ -98,7 +98,7 @@ def budget_outlook(state: State, end: SearchEnd) -> BudgetOutlook | None:
 
 
 _UNSURE = 0.05
-"""The share of the time that is left by which a forecast may well be wrong."""
+"""The share of the remaining time by which a forecast may well be wrong."""
 
 
 def _rest(state: State, plan: Plan, budget: Budget) -> float:
@@ -108,8 +108,8 @@ def _rest(state: State, plan: Plan, budget: Budget) -> float:
 
 
 def ended_early(state: State, budget: Budget, run: str) -> str | None:
-    """How many configs the budget of the ``run``, as a command names it, has stopped, and how they go on;
-    ``None`` if none."""
+    """How many configs the budget of the ``run``, as a command names it, has stopped, and how to continue
+    them; ``None`` if none."""
     stopped = _stopped(state)
     if not stopped:
         return None
@@ -120,7 +120,7 @@ def ended_early(state: State, budget: Budget, run: str) -> str | None:
 
 
 def _stopped(state: State) -> set[str]:
-    """The configs that the budget has stopped."""
+    """The configs stopped by the budget."""
     return {c.seen_as for c in state.configs.values() if c.reason.startswith(USED_UP)}
 
 
@@ -139,7 +139,7 @@ def _at_end(state: State, budget: Budget, left: float) -> str:
 
 
 def _remedy(state: State, plan: Plan, budget: Budget, rest: float, needed: float) -> str:
-    """What would let the budget hold, roughly, if what is left needs more seconds than the ``rest``."""
+    """A rough remedy that lets the budget hold, if the remaining work needs more than the ``rest``."""
     present, over = len(used_nodes(state, plan)), needed - rest
     live = {config.seen_as for config in state.configs.values() if config.status is Status.LIVE}
     fewer = math.ceil(len(live) * over / needed)

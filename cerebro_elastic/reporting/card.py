@@ -1,4 +1,4 @@
-"""The model card of an exported model: what it is, where it comes from, how it is used."""
+"""The model card of an exported model: its content, its origin, its use."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _HUB_LICENCES = frozenset((
 ))  # fmt: skip
 """Names of licences that the Hugging Face hub accepts in cards; any other is named beside `other`."""
 _SHOWN = 20
-"""How many columns and categories the card lists; the record has all."""
+"""The most columns and categories in the card; the record has all."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """What the card says."""
+    """The content of the card."""
 
     spec: Spec
     configs: int
@@ -54,12 +54,12 @@ class Card:
     lost: Sequence[str]
     """The parts of the config's state that the files do not contain."""
     record: RecordHead | None
-    """Where the run's record ended."""
+    """The end of the run's record."""
     exactness: str
     matter: Mapping[str, str]
-    """What the card begins with for programs, besides the licence and the tags."""
+    """The card's header for programs, besides the licence and the tags."""
     features: Sequence[str]
-    """The columns of the matrix ``features``, if there is one."""
+    """The columns of the matrix ``features``, if it exists."""
     vocabulary: Mapping[str, Sequence[str | int | bool]]
     """By encoded column: its categories, in the order of their codes."""
 
@@ -93,7 +93,7 @@ class Card:
 
 
 def _slug(text: str) -> str:
-    """The text as the hub takes the name of a licence."""
+    """The text in the hub's form for the name of a licence."""
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")
 
 
@@ -104,7 +104,7 @@ def _text(value: Any) -> str:
 
 
 def _code(value: Any) -> str:
-    """The same as a span of code."""
+    """Text in a line or a cell of a table, as a span of code."""
     text = one_line(str(value)).replace("|", "\\|")
     ticks = "`" * (_longest(text) + 1)
     gap = " " if text.startswith("`") or text.endswith("`") else ""

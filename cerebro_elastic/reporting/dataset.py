@@ -30,7 +30,7 @@ def description_tables(description: Description) -> RenderableType:
     for balance in description.balances:
         parts[f"Classes of {one_line(balance.column)}"] = _balance(description, balance)
     parts["Samples"] = _samples(description)
-    # A table breaks a title that is wider than itself.
+    # A table breaks a title wider than itself.
     return Group(*(part for title, table in parts.items() for part in (Text(f"\n{title}", "italic"), table)))
 
 
@@ -46,7 +46,7 @@ def _splits(description: Description) -> Table:
 
 
 def _rows_text(rows: Sequence[int]) -> str:
-    """``20, 20, 19``; of many partitions the smallest and the largest number."""
+    """``20, 20, 19``; for many partitions, the smallest and the largest number."""
     return ", ".join(map(str, rows)) if len(rows) <= _MOST_PARTITIONS else f"{min(rows)} to {max(rows)}"
 
 
@@ -59,7 +59,7 @@ def _columns(description: Description) -> Table:
 
 
 def _shape_text(column: Column) -> str:
-    """``3 x 32 x 32``; ``varying x 3`` of sequences of varying length; or what else a row is."""
+    """``3 x 32 x 32``; ``varying x 3`` for sequences of varying length; else the kind of the rows."""
     if column.kind == "bytes":
         return "encoded"
     lengths = ["varying"] if column.kind == "ragged" else []
@@ -93,7 +93,7 @@ def _samples(description: Description) -> Table:
 
 
 def _value_text(value: Value) -> str:
-    """A row's value in a few words: of an array its first numbers, text if it is text."""
+    """A row's value in a few words: an array's first numbers, text as it is."""
     if isinstance(value, bytes):
         with suppress(UnicodeDecodeError):
             return brief(one_line(value.decode()), _MOST_LETTERS)

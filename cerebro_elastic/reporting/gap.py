@@ -1,34 +1,33 @@
-"""When will a run end? And its optimality gap, while it goes on and when it has ended.
+"""When will a run end? And its optimality gap, during the run and after its end.
 
     gap = forecast / bound - 1
 
-Both are seconds from the begin of the run's first visit, and lower bounds of an open shop
-(``scheduling/openshop/bounds.py``): no node ends before it has done all of its own units, no config before it
-has visited all partitions.
+Both are seconds from the start of the run's first visit, and lower bounds of an open shop
+(``scheduling/openshop/bounds.py``): no node ends before it has done all of its units, no config before it has
+visited all partitions.
 
-- The *bound* is that of a run in which nothing ever waits. A node, or a config, needs the training seconds of
-  its visits so far, plus those of the units that it has left. Visits count as long as they took, on the node
-  where they were; units that are left count as long as expected, on the home nodes of their partitions. The
-  bound contains no hops.
-- The *forecast* is that of the run as it is: what a node or config has left begins now. "Now" is the latest
-  end of a visit, or the begin of the attempt that the node or config is in, if that is later.
+- The *bound* is that of a run without waits. A node, or a config, needs the training seconds of its visits so
+  far, plus those of its remaining units. Visits count with their real seconds, on their node; remaining units
+  with the expected seconds, on the home nodes of their partitions. The bound contains no hops.
+- The *forecast* is that of the run as it is: the remaining work of a node or config begins now. "Now" is the
+  latest end of a visit, or the start of the node's or config's present attempt, if that is later.
 
 A unit is expected to take its config's seconds (``core/history/estimates.py``) times the factor of its node.
-Of these factors only the ratios count: together they follow the last few visits, which a busy machine makes
-three times as long for a moment. The scale is such that the visits so far would have taken, together, what
-they took.
+Only the ratios of these factors count: together they follow the last few visits, which may take three times
+as long for a moment on a busy machine. The scale is such that the expected and the real seconds of all visits
+so far are equal in sum.
 
-So the gap is the share of time that waits, hops, profiles and lost attempts have cost. At the end the
-forecast is the makespan, and all seconds are measured.
+So the gap is the share of time lost to waits, hops, profiles and lost attempts. At the end the forecast is
+the makespan, and all seconds are measured.
 
-With the *end* of its search the forecast knows the configs that are still to come, if each is trained to its
-end, and the budget: a run ends with that, and only the configs that fit in finish.
+From the *end* of its search the forecast has the configs still to come, if each is trained to its end, and
+the budget: a run ends with that, and only the configs that fit in finish.
 
-Both assume that the present nodes do the rest: no node joins or is lost, and the search stops no config but
-for its budget. The cost of a loss (the lost attempt, the wait for the lease) is in the gap. Where
-partitions have replicas, or are fetched on demand, the units that are left are spread over all nodes by their
-speeds, which makes the bound weaker. Units of a gang count for the node that leads. Evaluations that are left
-count in the forecast alone, spread over the nodes."""
+Both assume that the present nodes do the rest: no node joins or is lost, and the search stops configs only
+for its budget. The cost of a loss (the lost attempt, the wait for the lease) is in the gap. Where partitions
+have replicas, or are fetched on demand, the remaining units are spread over all nodes by their speeds, which
+makes the bound weaker. Units of a gang count for the leading node. Remaining evaluations count only in the
+forecast, spread over the nodes."""
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ from cerebro_elastic.search.budgets import budget_ends, finishing, units_within
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The optimality gap of a run. Times are seconds from the begin of its first visit."""
+    """The optimality gap of a run. Times are seconds from the start of its first visit."""
 
     forecast: float
     """When the run will end, by its budget or before."""
@@ -71,18 +70,18 @@ class Gap:
     share: float
     """The gap as a share of the bound: 0.1 if the run takes 10 % longer."""
     unfinished: int = 0
-    """How many configs the budget will have stopped."""
+    """The number of configs that the budget will have stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchEnd:
-    """Where the search of a run ends."""
+    """The end of a run's search."""
 
     budget: Budget = field(default_factory=Budget)
     num: int = 0
-    """How many configs the search trains to their end, if it says so before it has created them all."""
+    """The number of configs that the search trains to their end, if known before all are created."""
     endless: bool = False
-    """Whether it ends with its budget alone."""
+    """Whether only its budget ends it."""
 
 
 NO_END = SearchEnd()
@@ -101,21 +100,21 @@ def search_end(recipe: Mapping[str, Any]) -> SearchEnd:
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """The training that is left."""
+    """The remaining training."""
 
     nodes: Sequence[str]
     speed_factors: Mapping[str, float]
-    """By node: how many times longer than usual a unit takes on it."""
+    """By node: the ratio of a unit's seconds on it to the usual ones."""
     configs: Mapping[str, Sequence[float]]
-    """By config: the seconds that are left for each of the ``nodes``."""
+    """By config: the remaining seconds on each of the ``nodes``."""
     spread: bool
-    """Whether another node may do the work of a node."""
+    """Whether nodes may do each other's work."""
     evaluations: Mapping[str, float]
-    """By config: the seconds that are left for its evaluations."""
+    """By config: the remaining seconds of its evaluations."""
 
     @property
     def evaluations_of_node(self) -> Mapping[str, float]:
-        """By node: its share of these seconds."""
+        """By node: its share of the seconds of ``evaluations``."""
         return dict.fromkeys(self.nodes, sum(self.evaluations.values()) / max(1, len(self.nodes)))
 
 
@@ -152,7 +151,7 @@ def gap(state: State, end: SearchEnd = NO_END) -> Gap | None:
 
 
 def _to_come(state: State, plan: Plan, left: _Left, end: SearchEnd) -> float:
-    """The seconds that the nodes take for configs that the search has still to create."""
+    """The nodes' seconds for configs that the search has yet to create."""
     units = len(state.configs) * plan.epochs * plan.trained
     number = max(0, end.num - len(by_config(state.configs.values())))
     seconds = sum(all_unit_seconds(state, state.configs).values())
@@ -178,7 +177,7 @@ def _within(known: Gap, state: State, plan: Plan, end: SearchEnd) -> Gap:
     proposed = len(by_config(state.configs.values()))
     forecast = max(state.usage.elapsed, ends if ends < math.inf else known.needed)
     over, left = known.needed - forecast, known.needed - state.usage.elapsed
-    # Of the first units the search knows no seconds that it would decide by.
+    # Before the first units the search has no seconds on which to decide.
     least = math.ceil(len(context.live) * over / left) if over > 0 else 0
     stopped = max(least, len(context.live) - len(finishing(end.budget, context)))
     return replace(known, forecast=forecast, unfinished=stopped + max(0, end.num - proposed))
@@ -220,8 +219,8 @@ def _scaled(
     *,
     spread: bool,
 ) -> dict[str, float]:
-    """The factors of the nodes, on such a scale that the visits so far take what they took. Nodes that
-    ``spread`` the work do units by their speeds, others as many as their homes say."""
+    """The factors of the nodes, on such a scale that the visits so far take their real seconds. Nodes that
+    ``spread`` the work do units by their speeds, others those of their partitions."""
     if not names:
         return {}
     factors = speed_factors(state, names)
@@ -237,7 +236,7 @@ def _scaled(
 
 
 def _own_units(config: Config, plan: Plan) -> tuple[int, int]:
-    """The units that the config has trained and evaluated itself, without those of its parent."""
+    """The units trained and evaluated by the config itself, without those of its parent."""
     parent, epochs = config.parent, config.epoch - (config.parent.epoch if config.parent else 0)
     trained = epochs * plan.trained + len(config.visited) - (len(parent.visited) if parent else 0)
     return max(0, trained), max(0, epochs * plan.evaluations + len(config.evaluated))
@@ -246,7 +245,7 @@ def _own_units(config: Config, plan: Plan) -> tuple[int, int]:
 def _row(
     plan: Plan, config: Config, seconds: float, lead: Mapping[int, str], speed_factors: Mapping[str, float]
 ) -> list[float]:
-    """The config's seconds left on each node."""
+    """The config's remaining seconds on each node."""
     later = plan.epochs - config.epoch - 1
     row = dict.fromkeys(speed_factors, 0.0)
     for j in plan.trains(config.fold):
@@ -260,8 +259,7 @@ def _spent(busy: Mapping[str, NodeUsage]) -> dict[str, float]:
 
 
 def _free(state: State, names: Iterable[str], attempts: Mapping[str, Attempt]) -> dict[str, float]:
-    """When each node or config begins the work that it has left: now, or when its present attempt was
-    begun."""
+    """When each node or config begins its remaining work: now, or at the start of its present attempt."""
     began, now = state.usage.began or 0.0, state.usage.elapsed
     since = {name: (begun_at(state, attempt) or began) - began for name, attempt in attempts.items()}
     return {name: since.get(name, now) for name in names}
@@ -272,8 +270,8 @@ def _later(free: Mapping[str, float], seconds: Mapping[str, float]) -> dict[str,
 
 
 def _end(left: _Left, nodes: Mapping[str, float], configs: Mapping[str, float], scale: float) -> float:
-    """The lower bound on the end of ``scale`` times the work that is left, if ``nodes`` and ``configs`` are
-    free from these times on."""
+    """The lower bound on the end of ``scale`` times the remaining work, if ``nodes`` and ``configs`` are free
+    from these times on."""
     if not left.configs:
         return 0.0
     ready = [nodes.get(name, 0.0) for name in left.nodes]

@@ -1,5 +1,5 @@
-"""The rows that visits have logged, one for each step at which the task logged something, and the interface
-of loggers, which get them."""
+"""The rows logged by visits, one for each step at which the task logged something, and the interface of the
+loggers that get them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cerebro_elastic.core.model.configs import Config, HParams, Status
 from cerebro_elastic.system.files import locate, read
 
 EndStatus: TypeAlias = Literal["finished", "stopped", "pruned", "failed"]
-"""How a config has ended: a person stops it, the search prunes it."""
+"""How a config has ended: ``stopped`` by a person, ``pruned`` by the search."""
 
 
 _MOST_POINTS = 2000
@@ -22,13 +22,13 @@ _MOST_POINTS = 2000
 
 
 def read_rows(url: str) -> list[dict[str, float]]:
-    """The rows of one visit. Whatever is wrong with the file is raised."""
+    """The rows of one visit. Any error with the file is raised."""
     return [json.loads(line) for line in read(locate(url)).splitlines()]
 
 
 def step_curves(visits: Iterable[Visit]) -> dict[str, list[tuple[int, float]]]:
-    """The curves of a config with these visits: by metric, steps and values. Rows that cannot be read from
-    this machine are missing: they are for people only."""
+    """The curves of a config with these visits: by metric, steps and values. Rows that this machine cannot
+    read are missing: they are for people only."""
     curves: dict[str, list[tuple[int, float]]] = {}
     for visit in visits:
         if visit.log is None:
@@ -51,22 +51,22 @@ def _thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """The rows that one visit logged."""
+    """The rows of one visit."""
 
     config: str
     hparams: HParams
     rows: Sequence[Mapping[str, float]]
     """Metrics by name, in the order in which they were logged. ``step`` counts the config's steps over all
-    nodes, and ``epoch`` its epochs."""
+    nodes, ``epoch`` its epochs."""
     start: float
     """When the visit began, in seconds of wall-clock time."""
     end: float
     """When it ended, in seconds of wall-clock time."""
     parent: str = ""
-    """The config from which it was cloned; "" for one that began at the beginning."""
+    """The config from which it was cloned; "" for one that started from scratch."""
 
     def timed_rows(self) -> Iterator[tuple[float, int, dict[str, float]]]:
-        """Of each row: about when it was logged, its step, and its metrics without the step."""
+        """For each row: its approximate time, its step, and its metrics without the step."""
         for number, row in enumerate(self.rows, start=1):
             time = self.start + (self.end - self.start) * number / len(self.rows)
             yield time, int(row["step"]), {name: value for name, value in row.items() if name != "step"}
@@ -80,7 +80,7 @@ class ConfigEnd:
     hparams: HParams
     status: EndStatus
     reason: str
-    """Why it has this status, for people; empty if there is nothing to say."""
+    """Why it has this status, for people; empty without a reason."""
     time: float | None
     """When its last visit ended, in seconds of wall-clock time; ``None`` without a visit."""
     revision: int
@@ -92,7 +92,7 @@ class ConfigEnd:
 
 
 def config_end(view: RunView, config: Config) -> ConfigEnd:
-    """How a config has ended that gets no more units."""
+    """The end of a config that gets no more units."""
     visits = view.visits.get(config.id, ())
     return ConfigEnd(
         config.id,
@@ -117,7 +117,7 @@ def _end_status(config: Config) -> EndStatus:
 
 
 def parent_of(config: Config) -> str:
-    """The id of the config from which it continues; "" if it began at the beginning, or outside the run."""
+    """The id of the config from which it continues; "" if it started from scratch or from outside the run."""
     return config.parent.config if config.parent is not None else ""
 
 
@@ -128,20 +128,20 @@ class Logger(Protocol):
         """Write a visit's rows. If it raises, the run continues without this logger."""
 
     def end(self, end: ConfigEnd) -> None:
-        """Note that a config has ended. Rows that come later say that it was resumed."""
+        """Note that a config has ended. Later rows mean that it was resumed."""
 
     def close(self) -> None:
         """Finish: no more rows will come."""
 
 
 class Tracker(Logger, Protocol):
-    """A logger that knows runs and configs (entry-point group ``cerebro.trackers``). It is made with the id
+    """A logger that keeps runs and configs (entry-point group ``cerebro.trackers``). It is made with the id
     of the run, an ``identity`` that sets the run apart from another one of this id, a ``folder`` for files,
     and the ``args`` of the recipe."""
 
     Arguments: ClassVar[Any]
     """The schema of its ``args``: a ``Section``."""
     environment: ClassVar[Mapping[str, str]]
-    """What its process has in its environment, unless that has other values."""
+    """Variables for the environment of its process, unless set there already."""
     buffers: ClassVar[bool]
     """Whether a kill may lose rows of a config until the config ends, or the tracker is closed."""

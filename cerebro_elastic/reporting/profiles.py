@@ -1,4 +1,4 @@
-"""The profiles of a run: what each strategy takes for each config on each kind of node."""
+"""The profiles of a run: the costs of each strategy for each config on each kind of node."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class ProfileRow:
     bytes: int = 0
     """The memory of a rank in bytes."""
     units: int = 0
-    """How many visits have refined the profile's estimate."""
+    """The number of visits that have refined the profile's estimate."""
     refusal: str | None = None
-    """Why the strategy is not feasible, if it is not."""
+    """Why the strategy is not feasible; ``None`` if it is."""
     used: bool = False
     """Whether it is the fastest feasible strategy."""
 
 
 def profile_rows(state: State) -> list[ProfileRow]:
-    """A row for each strategy of the plan, for each config and each kind of node that has profiled it."""
+    """A row for each strategy of the plan, for each config and each kind of node with a profile of it."""
     if state.plan is None or not chooses(state.plan):
         return []
     return [row for config in in_order(state.configs.values()) for row in _rows(state, state.plan, config)]

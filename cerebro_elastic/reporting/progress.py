@@ -36,7 +36,7 @@ from cerebro_elastic.system.explanations import shortened
 from cerebro_elastic.system.words import counted, hparams_text, number
 
 _BEST = 10
-"""How many of the best configs are shown before those that failed."""
+"""The number of best configs shown before those that failed."""
 
 
 def progress_view(
@@ -51,18 +51,18 @@ def progress_view(
     end: SearchEnd = NO_END,
     redrawn: bool = False,
 ) -> RenderableType:
-    """Nodes with their units, configs with their progress, and the time that is left.
+    """Nodes with their units, configs with their progress, and the remaining time.
 
     Args:
         state: The run's state.
-        objective: The metric that the configs are compared by.
-        elapsed: Seconds since the run's begin, if known.
-        lines: The most lines of the view. Of nodes the idle ones are left out first, of configs all but
-            those in training, the best and those that failed.
-        whence: By config: the node of its last unit, as far as it is known.
+        objective: The metric by which configs are compared.
+        elapsed: Seconds since the run's start, if known.
+        lines: The most lines of the view. Idle nodes are left out first, then all configs except those in
+            training, the best and those that failed.
+        whence: By config: the node of its last unit, if known.
         verbose: Whether to show the optimality gap.
-        notes: Further lines, such as what becomes of the budget.
-        end: Where the run's search ends.
+        notes: Further lines, such as the forecast of the budget.
+        end: The end of the run's search.
         redrawn: Whether the view replaces an earlier one, so that each config has one line; else long
             hyper-parameters take several.
     """
@@ -103,7 +103,7 @@ def progress_view(
 
 
 def lacking(waiting: Mapping[str, Wait]) -> list[str]:
-    """What configs lack that cannot be trained on the present nodes."""
+    """The missing hardware of configs that cannot be trained on the present nodes."""
     lacks = Counter(wait.lacks for wait in waiting.values() if wait.lacks is not None)
     return [
         f"{count} config{'s wait' if count > 1 else ' waits'} for nodes: {what}"
@@ -151,7 +151,7 @@ def _attempt(attempt: Attempt) -> str:
 
 
 def _hop(attempt: Attempt, whence: Mapping[str, str]) -> str:
-    """Where the attempt's state came from, and how large it is."""
+    """The origin of the attempt's state, and its size."""
     if attempt.input is None:
         return "new"
     before = whence.get(attempt.unit.config)
@@ -181,15 +181,15 @@ def _configs_table(
     shared: Container[str],
     overflow: OverflowMethod,
 ) -> Table:
-    """The value is the training's best at the end of any epoch; the gap is how far the run's best config is
-    ahead of its config. Hyper-parameters that are ``shared`` are left out; long ones ``overflow`` so."""
+    """The value is the training's best at the end of any epoch; the gap is the distance of its config to the
+    run's best one. ``shared`` hyper-parameters are left out; ``overflow`` is rich's mode for long ones."""
     fixed = ("config", "done", "epoch", objective.metric, "gap", "status")
     table = plain_table(*fixed, "hyper-parameters", fixed=fixed)  # the last one shrinks
     own = {each.config: each.best for row in rows for each in row.trainings}
     bests = best_so_far(rows, objective)
     lead = next(iter(bests), None)
     for config in configs:
-        finished = config.status is Status.FINISHED  # perhaps before the run was extended
+        finished = config.status is Status.FINISHED  # perhaps before an extension of the run
         done, total = unit_counts([config], plan)
         value, mean = own.get(config.id), bests.get(config.seen_as)
         behind = number(abs(mean - bests[lead])) if lead and mean is not None else ""
@@ -207,7 +207,7 @@ def _configs_table(
 
 def best_so_far(rows: Sequence[ConfigResult], objective: Objective) -> dict[str, float]:
     """Each config's best value of the objective at the end of an epoch, the best config first; without the
-    configs that have none."""
+    configs that have no such value."""
     return {row.config: row.best for row in ranked(rows, objective.mode) if row.best is not None}
 
 
@@ -224,8 +224,8 @@ def summary_line(
     verbose: bool = False,
     end: SearchEnd = NO_END,
 ) -> str:
-    """A line with the units done and the time that the rest will take. ``verbose`` adds the optimality gap,
-    and an ``objective`` adds the best config so far."""
+    """A line with the units done and the expected time of the rest. ``verbose`` adds the optimality gap, and
+    an ``objective`` adds the best config so far."""
     assert state.plan is not None
     plan = state.plan
     done, total = unit_counts(state.configs.values(), plan)
@@ -245,8 +245,8 @@ def summary_line(
 
 
 def unit_counts(configs: Iterable[Config], plan: Plan) -> tuple[int, int]:
-    """The units that the configs have done, and those that they have in all. One that has ended has no more
-    than it has done: it may have ended early, or before the run was extended."""
+    """The units that the configs have done, and all of their units. For an ended config the two are equal: it
+    may have ended early, or before the run was extended."""
     per_epoch = plan.trained + plan.evaluations
     done = left = 0
     for config in configs:
@@ -279,8 +279,8 @@ def _phase(state: State, config: Config) -> str:
 
 
 def seconds_left(state: State, end: SearchEnd = NO_END) -> float | None:
-    """Seconds from the last visit's end to the end of the run, by the forecast of ``gap``: whatever shows
-    when a run ends shows the same. ``None`` without a forecast, and while a unit stands still."""
+    """Seconds from the last visit's end to the end of the run, by the forecast of ``gap``, so that all views
+    of a run's end agree. ``None`` without a forecast, and while a unit is stalled."""
     forecast = gap(state, end)
     if forecast is None or any(stands_still(state, attempt) for attempt in state.underway()):
         return None

@@ -33,7 +33,7 @@ from cerebro_elastic.system.files import write_text
 from cerebro_elastic.system.words import number
 
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
-"""The characters with which formulas begin; the last four are full-width."""
+"""The first characters of formulas; the last four are full-width."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -55,7 +55,7 @@ class ConfigResult:
     reason: str
     """Why it was stopped or has failed; empty otherwise."""
     curve: Sequence[Mapping[str, float]]
-    """The metrics of each full epoch that the config itself has done."""
+    """The metrics of each full epoch of the config itself."""
     visits: Sequence[Visit]
     """Its committed units, in the order of their commits."""
     best_place: int | None = None
@@ -68,22 +68,22 @@ class ConfigResult:
     best_checkpoint: CheckpointRef | None = None
     """The state at the end of the best epoch."""
     behind: int = 0
-    """How many epochs its parent had done where it began."""
+    """The number of its parent's epochs when it began."""
     members: Sequence[ConfigResult] = ()
-    """Its trainings, if it has several: on folds, or with several seeds. Then ``curve`` has their means (of
-    those that have begun; one that has come less far counts with its last epoch), ``visits`` are those of
-    all, and each has checkpoints of its own."""
+    """Its trainings, if it has several: on folds, or with several seeds. Then ``curve`` has their means (over
+    those that have begun; one that is behind counts with its last epoch), ``visits`` are those of all, and
+    each has its own checkpoints."""
     scores: Sequence[float] = ()
-    """Of each of these that has begun, the value at the best epoch: ``best`` is their mean."""
+    """The value of each begun training at the best epoch: ``best`` is their mean."""
     std: float | None = None
     """The standard deviation of ``scores`` (with n - 1); ``None`` for fewer than two."""
     interval: float | None = None
     """Half the 95 % interval of their mean, by Student's t; for folds, which share training rows, with the
     correction of Nadeau and Bengio (2003)."""
     partial: bool = False
-    """Fewer than all of its first trainings have a value: it comes behind configs of which all have."""
+    """Fewer than all of its first trainings have a value: it ranks below configs where all have one."""
     test: Measurement | None = None
-    """What this state has reached on the test set; ``None`` if it was not measured."""
+    """The measurement of this state on the test set; ``None`` without one."""
 
     def __repr__(self) -> str:
         hparams = " ".join(f"{name}={value}" for name, value in self.hparams.items())
@@ -102,12 +102,12 @@ class ConfigResult:
 
     @property
     def trainings(self) -> Sequence[ConfigResult]:
-        """What was trained: its members, else itself."""
+        """Its trainings: its members, else itself."""
         return self.members or (self,)
 
     @property
     def epochs(self) -> int:
-        """How many full epochs are behind it, its parent's included."""
+        """The number of its full epochs, its parent's included."""
         return self.behind + len(self.curve)
 
     @property
@@ -116,13 +116,14 @@ class ConfigResult:
         return None if self.best_place is None else self.behind + self.best_place + 1
 
     def values(self, metric: str) -> list[tuple[int, float]]:
-        """By the number of the epoch, counted like that: the value of ``metric``, where it was logged."""
+        """By the number of the epoch, counted like ``best_epoch``: the value of ``metric``, if it was
+        logged."""
         numbered = enumerate(self.curve, start=self.behind + 1)
         return [(number, metrics[metric]) for number, metrics in numbered if metric in metrics]
 
 
 def logged_metrics(rows: Iterable[ConfigResult]) -> list[str]:
-    """The names of all metrics that any epoch has, sorted."""
+    """The names of the metrics of all epochs, sorted."""
     return sorted({name for row in rows for metrics in row.curve for name in metrics})
 
 
@@ -149,8 +150,7 @@ def leaderboard(view: RunView, objective: Objective) -> list[ConfigResult]:
 
 
 def not_compared(rows: Sequence[ConfigResult], objectives: Sequence[Objective]) -> list[str]:
-    """The ids of the configs that have a best epoch, and there no finite value of one of the
-    ``objectives``."""
+    """The ids of the configs whose best epoch lacks a finite value of one of the ``objectives``."""
     return [name for name, values in _losses(rows, objectives) if not all(map(math.isfinite, values))]
 
 
@@ -164,8 +164,8 @@ def _losses(
 
 
 def front(rows: Sequence[ConfigResult], objectives: Sequence[Objective]) -> list[ConfigResult]:
-    """The configs that no other one surpasses: none is as good in all ``objectives`` and better in one. The
-    values are those of each config's best epoch; a config that lacks one is not compared."""
+    """The configs that no other one surpasses: no other is as good in all ``objectives`` and better in one.
+    The values are those of each config's best epoch; a config that lacks one is not compared."""
     known = {name: values for name, values in _losses(rows, objectives) if all(map(math.isfinite, values))}
 
     def surpassed(values: Sequence[float]) -> bool:
@@ -206,7 +206,7 @@ def group_result(
     """The results of a config that has ``members`` with these curves."""
     assert plan is not None
     metric, first = objective.metric, members[0]
-    ended = [True] * len(members)  # one that is behind counts as far as it has come
+    ended = [True] * len(members)  # one that is behind counts with its last epoch
     means, at = mean_curve(curves, ended), came_to(curves, ended)
     place = best_end(means, objective)
     points = [] if place is None else at[means[place].epochs]
@@ -233,7 +233,7 @@ def group_result(
 def config_result(
     config: Config, curve: Sequence[Point], visits: Sequence[Visit], objective: Objective
 ) -> ConfigResult:
-    """The results of a config that has made these visits, and this curve by them."""
+    """The results of a config with these visits and the curve that they made."""
     ends = epoch_ends(curve)
     place = best_end(ends, objective, of_member=bool(config.member_of))
     return ConfigResult(
@@ -271,11 +271,11 @@ def records(rows: Sequence[ConfigResult]) -> list[dict[str, Any]]:
 
 
 _PLACE = ("config", "epoch")
-"""The columns of the curves that say whose values a row has."""
+"""The columns of the curves that name the owner of a row's values."""
 
 
 def _titles_of_hparams(rows: Sequence[ConfigResult], columns: Collection[str]) -> dict[str, str]:
-    """The columns of the hyper-parameters by name, beside others of the table."""
+    """The columns of the hyper-parameters by name, beside the table's other ``columns``."""
     names = sorted({name for row in rows for name in row.hparams})
     return {name: f"hparam.{name}" if name in columns else name for name in names}
 
@@ -286,7 +286,7 @@ def write_curves(rows: Sequence[ConfigResult], path: Path) -> None:
 
 
 def curves_text(rows: Sequence[ConfigResult]) -> str:
-    """The text of that file."""
+    """The text of the CSV file of ``write_curves``."""
     table = records(rows)
     names = list(table[0]) if table else [*_PLACE, *_titles_of_hparams(rows, _PLACE).values()]
     return _csv(names, table)

@@ -25,12 +25,12 @@ from cerebro_elastic.system.words import counted, hparams_text, number
 
 _BARS = "▁▂▃▄▅▆▇█"
 _NAMED = 5
-"""How many of the configs that failed for one reason are named."""
+"""The number of configs named that failed for one reason."""
 STYLES = {Status.LIVE: "", Status.FINISHED: "green", Status.STOPPED: "yellow", Status.FAILED: "red"}
 
 
 def added_text(new: Config, like: str | None, start: str) -> str:
-    """The beginning of a config that was added to ``start`` with a state of the config ``like``, and its
+    """The start of a new config, which begins (``start``) with a state of the config ``like``, and its
     hyper-parameters."""
     begins = "from scratch" if new.parent is None else f"in epoch {new.epoch + 1} with the state of {like}"
     if new.parent is None and start == "here":
@@ -45,7 +45,7 @@ def brief(text: str, most: int = 200) -> str:
 
 def sparkline(values: Sequence[float], width: int = 12) -> str:
     """A curve in at most ``width`` characters. A longer curve is shown by the means of neighbouring values,
-    and a value that is not finite as a gap."""
+    and a value that is not finite is a gap."""
     means = [_mean(part) for part in _slices(values, width)]
     finite = [mean for mean in means if mean is not None]
     if not finite:
@@ -57,7 +57,7 @@ def sparkline(values: Sequence[float], width: int = 12) -> str:
 
 
 def _slices(values: Sequence[float], most: int) -> list[Sequence[float]]:
-    """``values`` in at most ``most`` parts whose lengths differ by one at most."""
+    """``values`` in at most ``most`` parts whose lengths differ by at most one."""
     count = min(len(values), most)
     ends = [i * len(values) // count for i in range(count + 1)] if count else []
     return [values[start:end] for start, end in pairwise(ends)]
@@ -69,14 +69,14 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def shared_hparams(points: Sequence[HParams]) -> dict[str, Any]:
-    """The values that all of several configs have: a table has no room to repeat them in each row."""
+    """The values shared by all of several configs: a table has no room to repeat them in each row."""
     first, *others = points or [{}]
     shared = ((name, value) for name, value in first.items() if others)
     return {name: value for name, value in shared if all(value == point.get(name) for point in others)}
 
 
 def own_text(hparams: HParams, shared: Container[str]) -> str:
-    """Those of a config's hyper-parameters that are not ``shared``."""
+    """A config's hyper-parameters that are not ``shared``."""
     return hparams_text({name: value for name, value in hparams.items() if name not in shared})
 
 
@@ -106,7 +106,7 @@ def leaderboard_table(rows: Sequence[ConfigResult], metric: str, most: int = 20)
 
 
 def spread_text(row: ConfigResult) -> str:
-    """``mean 0.91 of 5 trainings, 95 % interval 0.90 to 0.92``, of a config with several."""
+    """``mean 0.91 of 5 trainings, 95 % interval 0.90 to 0.92``, for a config with several."""
     if row.best is None:
         return ""
     of = f"mean {row.best:.4g} of {counted(len(row.scores), 'training')}"
@@ -143,8 +143,8 @@ def measured_by(found: Measurement) -> str:
 
 
 def measured_rows(found: Sequence[Measurement]) -> list[tuple[str, dict[str, str], Measurement | None]]:
-    """The rows of a table of the test set: name, metrics, and what was measured. Before the models of a
-    config with several trainings are their means."""
+    """The rows of a table of the test set: name, metrics, and the measurement. For a config with several
+    trainings, their means precede its models."""
     rows: list[tuple[str, dict[str, str], Measurement | None]] = []
     for (name, _), together in groupby(found, key=lambda each: (each.config.partition(".")[0], each.at)):
         models = list(together)
@@ -157,7 +157,7 @@ def measured_rows(found: Sequence[Measurement]) -> list[tuple[str, dict[str, str
 
 
 def measured_table(found: Sequence[Measurement]) -> Table:
-    """What models have reached on the test set."""
+    """The metrics of models on the test set."""
     rows = max(each.rows for each in found)
     title = f"\nTest set of {counted(rows, 'row')}" if rows else "\nTest set"
     names = sorted({name for each in found for name in each.metrics})
@@ -169,7 +169,7 @@ def measured_table(found: Sequence[Measurement]) -> Table:
 
 
 def measured_note(found: Sequence[Measurement]) -> str:
-    """When the models of a table were measured and by whom, and what its brackets are."""
+    """When the models of a table were measured and by whom, and the meaning of its brackets."""
     times = dict.fromkeys(map(measured_by, found))
     return (
         f"Measured {'; '.join(times)}. In brackets: the 95 % interval by bootstrap over rows, where a metric "
@@ -185,7 +185,7 @@ def clock_text(seconds: float) -> str:
 
 
 def money_text(amount: float) -> str:
-    """``0.0696``, ``12.3`` or ``1234``: three digits, and all of those before the point."""
+    """``0.0696``, ``12.3`` or ``1234``: three digits, and all digits before the point."""
     return f"{amount:.3g}" if amount < 999.5 else f"{amount:.0f}"
 
 
@@ -221,7 +221,7 @@ def resources_text(taken: Resources) -> str:
 
 def failure_texts(configs: Iterable[Config], logs: Path | None) -> Iterator[str]:
     """A text for each reason for which configs failed: the configs, the user's own lines and the error, and
-    the node's log below ``logs`` that has all of it, if that file exists."""
+    the node's full log below ``logs``, if that file exists."""
     configs_by_text: dict[str, list[str]] = {}
     node_by_text: dict[str, str] = {}
     for config in sorted(configs, key=lambda config: config.id):
@@ -247,7 +247,7 @@ def why_failed(config: Config) -> str:
 
 
 def _last_failure(config: Config) -> Failure | None:
-    """The failure for which the config was given up, if it was one."""
+    """The failure that ended the config, if it was one."""
     return next((f for f in reversed(config.failures) if f.story in config.reason), None)
 
 

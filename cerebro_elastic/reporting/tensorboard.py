@@ -24,7 +24,7 @@ _STATUS: Mapping[EndStatus, int] = {
     "finished": api_pb2.STATUS_SUCCESS,
     "failed": api_pb2.STATUS_FAILURE,
 }
-"""Of a stopped config nothing is written, and TensorBoard calls its status unknown: it may be resumed, and
+"""For a stopped config nothing is written, and TensorBoard calls its status unknown: it may be resumed, and
 TensorBoard keeps the first end that it reads."""
 
 
@@ -52,11 +52,12 @@ class TensorBoard:
         self._append(end.config, end.hparams, at, [Event(wall_time=at, summary=summary)])
 
     def close(self) -> None:
-        """No file is open."""
+        """Nothing to close: no file is open."""
 
     def _append(self, config: str, hparams: HParams, start: float, events: Sequence[Event]) -> None:
-        """Each file begins with the hyper-parameters, of which TensorBoard reads the first: a kill may have
-        left a file without them. (The library's writer has a thread and an open file for each config.)"""
+        """Each file begins with the hyper-parameters, since a kill may have left a file without them;
+        TensorBoard uses the first ones that it reads. (The library's writer has a thread and an open file for
+        each config.)"""
         if config not in self._files:
             make_folder(self._folder / config)
             name = f"events.out.tfevents.{now():.6f}.{socket.gethostname()}.{os.getpid()}"
@@ -75,7 +76,7 @@ def _values(metrics: Mapping[str, float]) -> list[Summary.Value]:
 
 
 def _flat(hparams: HParams) -> dict[str, bool | float | str]:
-    """Hyper-parameters as TensorBoard takes them: numbers, truth values, text."""
+    """Hyper-parameters in TensorBoard's types: numbers, truth values, text."""
     return {
         name: value if isinstance(value, bool | int | float | str) else str(value)
         for name, value in hparams.items()

@@ -1,4 +1,4 @@
-"""The console that commands write to, and the same for notebooks."""
+"""The console for the output of commands, and the same for notebooks."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from cerebro_elastic.system.words import visible
 
 
 def terminal(**options: Any) -> Console:
-    """A console that shows texts as they are. Messages of users' code contain brackets and colons. Rich would
+    """A console that shows texts verbatim. Messages of users' code contain brackets and colons. Rich would
     read them as markup: it would drop ``[batch, time]``, and raise at ``[/data]``. Control characters are
-    shown as signs, and what the file cannot encode as ``?``. If nobody reads any more, nothing is printed."""
+    shown as symbols, and characters that the file cannot encode as ``?``. If nobody reads the output, nothing
+    is printed."""
     return _Console(markup=False, emoji=False, highlight=False, **options)
 
 
 def plain_table(
     *columns: str | Column, right: Collection[str] = (), fixed: Collection[str] = (), **settings: Any
 ) -> Table:
-    """A table without lines. The columns that are named in ``right`` hold numbers; the cells of those in
-    ``fixed`` are never broken into lines."""
+    """A table without lines. The columns in ``right`` hold numbers; the cells of those in ``fixed`` are never
+    broken into lines."""
     headers = (
         Column(column, justify="right" if column in right else "left", no_wrap=column in fixed)
         if isinstance(column, str)

@@ -1,10 +1,10 @@
-"""What each node did when, and what went wrong: the spans of a view, placed in time.
+"""The activities of each node, and the faults: the spans of a view, placed in time.
 
-A visit says when it began and how long it took, by its node's clock. Other events have only their place in
-the history. Their times are spread evenly between those of the visits before and after, within these limits:
+A visit has its start and its duration, by its node's clock. Other events have only their place in the
+history. Their times are spread evenly between those of the visits before and after, within these limits:
 
 - An event before an assignment happened before the visit of that assignment began.
-- A quarantine lasted for the seconds that it was ordered for.
+- A quarantine lasted for its ordered seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cerebro_elastic.core.model.units import Unit
 
 @dataclass(frozen=True, slots=True)
 class NodeTime:
-    """A time of a node: in which it was registered, or in quarantine after failures on it."""
+    """A time in which a node was registered, or in quarantine after failures on it."""
 
     node: str
     start: float
@@ -31,17 +31,18 @@ class NodeTime:
     end: float
     """When it ended, in seconds of wall-clock time."""
     why: str
-    """The failures; of an attempt the result of a profile, or why its work was lost. Empty for a visit."""
+    """The failures; for an attempt, the result of a profile or the reason for the loss of its work. Empty for
+    a visit."""
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Its duration."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class Span(NodeTime):
-    """The time that a node spent on an attempt."""
+    """A node's time on an attempt."""
 
     unit: Unit
     visit: Visit | None = None
@@ -52,7 +53,7 @@ class Span(NodeTime):
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a node did with its time, in seconds."""
+    """A node's use of its time, in seconds."""
 
     node: str
     present: float
@@ -69,7 +70,7 @@ class Share:
 
     @property
     def idle(self) -> float:
-        """While it did none of these."""
+        """While it did none of the above."""
         busy = self.training + self.hopping + self.profiling + self.lost
         return max(0.0, self.present - busy - self.quarantined)
 
@@ -80,7 +81,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A run from the begin of its first visit to the end of its last."""
+    """A run from the start of its first visit to the end of its last."""
 
     begin: float
     """When the first visit began, in seconds of wall-clock time; 0 without visits."""
@@ -89,15 +90,15 @@ class Timeline:
     spans: Sequence[Span]
     """The attempts of all nodes, by node and time."""
     marks: Sequence[tuple[float, Mark]]
-    """Events out of the ordinary, and about when they happened, in seconds of wall-clock time."""
+    """Events out of the ordinary, and their approximate times, in seconds of wall-clock time."""
     shares: Sequence[Share]
-    """What each node did with its time, by node."""
+    """Each node's use of its time, by node."""
     quarantines: Sequence[NodeTime]
-    """The quarantines of all nodes, as far as the nodes were registered, in the order of their ends."""
+    """The quarantines of all nodes, within the times of their registration, in the order of their ends."""
 
     @property
     def seconds(self) -> float:
-        """How long the run took."""
+        """The duration of the run."""
         return self.end - self.begin
 
 
@@ -166,8 +167,8 @@ class _Clock:
     def _latest(
         self, count: int, limits: Mapping[int, float], quarantines: Sequence[NodeSpan]
     ) -> list[float]:
-        """The latest time at which each event can have happened. ``limits`` has those of events that are
-        known, and of assignments."""
+        """The latest time at which each event can have happened. ``limits`` has the known times of events,
+        and those of assignments."""
         begun = {span.began: span for span in quarantines if span.ordered is not None}
         limit = math.inf
         latest = [limit] * count
@@ -180,7 +181,7 @@ class _Clock:
         return latest
 
     def _between(self, number: int) -> float:
-        """By its place between the events whose time is known."""
+        """The event's time, by its place between events of known time."""
         place = bisect_left(self._knots, number)
         if place == 0:
             return self.begin
@@ -215,7 +216,7 @@ def _without_visit(
 def _quarantines(
     spans: Sequence[NodeSpan], clock: _Clock, presence: Sequence[NodeTime]
 ) -> Iterator[NodeTime]:
-    """The quarantines of nodes, as far as the nodes were registered."""
+    """The quarantines of nodes, within the times of their registration."""
     for quarantine in sorted(map(clock.time_of, spans), key=lambda each: each.end):
         for there in _of(quarantine.node, presence):
             start, end = max(quarantine.start, there.start), min(quarantine.end, there.end)
@@ -233,6 +234,7 @@ def _share(
     lost = sum(span.seconds for span in spans if span.lost)
     profiling = sum(span.seconds for span in spans if span.visit is None and not span.lost)
     quarantined = sum(quarantine.seconds for quarantine in quarantines)
-    # A node may work before its registration is seen, or have another clock: it was present at least so long.
+    # A node may work before its registration is seen, or have another clock: it was present at least that
+    # long.
     present = max(present, training + hopping + profiling + lost + quarantined)
     return Share(node, present, training, hopping, profiling, lost, quarantined, len(visits))

@@ -1,4 +1,4 @@
-"""Bytes that a run moved, against what other methods of training the same configs would move.
+"""The bytes moved by a run, compared with other methods of training the same configs.
 
 The formulas are those of the Cerebro paper (Nakandala et al., VLDB 2020), section 3.2 and Table 2, for ``k``
 epochs of ``|S|`` configs of ``m`` bytes on ``p`` workers, over a dataset ``D`` in batches of ``b`` rows:
@@ -12,9 +12,8 @@ centralized fine-grained        2 k m p |S| ceil(|D|/bp)
 decentralized fine-grained      k m p |S| ceil(|D|/bp)
 ==============================  =========================
 
-Configs differ in size, batch size and number of epochs, so the sums that the products stand for are taken
-over the visits: ``k p |S|`` is their number, ``m`` the size of each one's state, ``ceil(|D|/bp)`` its
-batches.
+Configs differ in size, batch size and number of epochs, so the sums behind the products are taken over the
+visits: ``k p |S|`` is their number, ``m`` the size of each one's state, ``ceil(|D|/bp)`` its batches.
 """
 
 from __future__ import annotations
@@ -33,28 +32,28 @@ from cerebro_elastic.data.manifest import Manifest
 
 @dataclass(frozen=True, slots=True)
 class CommunicationCost:
-    """What one method of training the configs costs: a row of Table 2."""
+    """The cost of one method of training the configs: a row of Table 2."""
 
     name: str
     formula: str
     bytes: float
-    """The bytes that it moves over the network."""
+    """The bytes moved over the network."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficSummary:
-    """The bytes that a run moved, and those that other methods would have moved."""
+    """The bytes moved by a run, and those that other methods would have moved."""
 
     hops: int
-    """How many visits trained a state that another node had written."""
+    """The number of visits that trained a state written by another node."""
     stays: int
-    """How many visits trained a state on the node that had written it."""
+    """The number of visits that trained a state on the node that had written it."""
     hopped: int
     """Bytes of the states that hopped."""
     written: int
     """Bytes of all states that were written."""
     read: int | None
-    """Bytes of the partitions that were read from their source; ``None`` if ``dataset`` is."""
+    """Bytes of the partitions read from their source; ``None`` if ``dataset`` is."""
     limited: bool
     """Whether caches were limited, so that they dropped partitions."""
     dataset: int | None
@@ -62,13 +61,13 @@ class TrafficSummary:
     indexed: bool
     """Whether the rows stay in a user's dataset."""
     data: str
-    """What was made of the data (``data_text``)."""
+    """The run's use of the data (``data_text``)."""
     communication: Sequence[CommunicationCost]
     """Table 2 for this run: Model Hopper Parallelism first."""
 
 
 def summarize_traffic(view: RunView, manifest: Manifest | None) -> TrafficSummary:
-    """Sum up what a run moved; ``manifest`` is that of its dataset, if it can be read."""
+    """Sum up the bytes moved by a run; ``manifest`` is that of its dataset, if it can be read."""
     trained = [visit for visit in view.trained if visit.unit.phase is Phase.TRAIN]
     visits = {name: [visit for visit in row if not visit.reused] for name, row in view.visits.items()}
     steps = [pair for row in visits.values() for pair in pairwise(row)]
@@ -89,8 +88,8 @@ def summarize_traffic(view: RunView, manifest: Manifest | None) -> TrafficSummar
 
 
 def data_text(usage: Usage) -> str:
-    """How many batches were made, how many were taken by configs that they were not made for, and for which
-    share of its time training waited. Empty before the first batch."""
+    """The number of batches made, the number reused by other configs, and the share of its time for which
+    training waited. Empty before the first batch."""
     made, shared = usage.batches_made, usage.batches_shared
     if not made + shared:
         return ""
@@ -109,8 +108,8 @@ def communication_costs(
     of_configs: float = 1.0,
 ) -> list[CommunicationCost]:
     """Table 2 for these visits, on ``workers`` nodes; they are this ``share`` of the run's, and those of this
-    share ``of_configs``. Methods that copy data are left out if the size of the ``dataset`` in bytes is not
-    known."""
+    share ``of_configs``. Methods that copy data are left out if the size of the ``dataset`` in bytes is
+    unknown."""
     trained = [v for row in visits.values() for v in row if v.unit.phase is Phase.TRAIN]
     states = sum(v.output.hopping_bytes for v in trained) / share
     final = sum(row[-1].output.hopping_bytes for row in visits.values() if row) / of_configs
@@ -133,8 +132,8 @@ def communication_costs(
 
 
 def _read(trained: Sequence[Visit], manifest: Manifest, nodes: Mapping[str, Node]) -> int:
-    """Bytes read from the source: each host, whose nodes share a cache, reads a partition once, also one that
-    it only prefetched, and again what its cache had dropped."""
+    """Bytes read from the source: each host, whose nodes share a cache, reads a partition once, even if it is
+    only prefetched, and again after its cache dropped it."""
     cached: dict[str, set[int]] = {}
     read = 0
     for visit in sorted(trained, key=lambda visit: visit.attempt):

@@ -23,7 +23,7 @@ from cerebro_elastic.system.words import for_reader
 
 
 def with_key(store: StoreSettings, run: str, home: str | Path | None) -> StoreSettings:
-    """``store`` with the run's key, if it has none and the key lies on this machine. A trusted etcd needs
+    """``store`` with the run's key, if it has none and the key is on this machine. A trusted etcd needs
     none."""
     if store.run_key is not None or store.trusted:
         return store
@@ -32,7 +32,7 @@ def with_key(store: StoreSettings, run: str, home: str | Path | None) -> StoreSe
 
 @contextmanager
 def record_in(settings: StoreSettings, run: str, *, unchecked: bool = False) -> Iterator[Record]:
-    """The record of a run in its store, within the block; ``unchecked``, whoever has signed its values."""
+    """The record of a run in its store, within the block; ``unchecked``: with values of any signature."""
     with closing(EtcdStore(settings)) as store:
         yield Record(store, run, None if unchecked else settings.run_key)
 
@@ -51,15 +51,15 @@ def known_record(
 
 
 def store_of(folder: RunFolder) -> StoreSettings | None:
-    """The store of the live run that has this folder; ``None`` if it names none, as from its end on. Raises
-    ``RunError`` if others can have made it: they would get this user's login, and commands signed with a key
-    of theirs."""
+    """The store of the live run that has this folder; ``None`` if it names none, as after the run's end.
+    Raises ``RunError`` if others can have made it: they would get this user's login, and commands signed with
+    their key."""
     if not folder.endpoint.exists():
         return None
     check_own(folder.path)
     try:
         endpoint = folder.endpoint.read_text()
-    except FileNotFoundError:  # the run has ended meanwhile
+    except FileNotFoundError:  # the run has ended since
         return None
     return with_key(StoreSettings.at(endpoint), folder.run, folder.path.parent)
 
@@ -94,7 +94,7 @@ def read_record(run: str, settings: StoreSettings) -> tuple[Spec, Sequence[Event
 
 
 def events_of(record: Record) -> Sequence[Event]:
-    """The run's events from the beginning; if the store has compacted some, the present state instead."""
+    """The run's events from the start; if the store has compacted some, the present state instead."""
     try:
         return record.history()
     except Compacted:
@@ -107,7 +107,7 @@ def runs_in(store: Store) -> list[str]:
 
 
 def trainings_named(run: str, configs: Mapping[str, Config], name: str) -> list[Config]:
-    """The config of this id, or its trainings. Raises ``RunError`` if there is none, or if it names one of
+    """The config of this id, or its trainings. Raises ``RunError`` if none exists, or if it names one of
     several trainings."""
     trainings = named(configs, name)
     if not trainings:

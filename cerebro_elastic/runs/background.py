@@ -1,4 +1,4 @@
-"""A run that a thread of this process leads."""
+"""A run led by a thread of this process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Closed(Exception):
 
 
 class BackgroundRun(Run):
-    """The run that ``run(..., wait=False)`` returns."""
+    """The run returned by ``run(..., wait=False)``."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class BackgroundRun(Run):
         return f"<Run {self.id!r}, {self._phase()}{message}>"
 
     def _repr_html_(self) -> str:
-        """How the run stands now, in a notebook."""
+        """The present state of the run, for a notebook."""
         if self._result is not None:
             return self._result._repr_html_()
         lines: list[RenderableType] = [Text(repr(self))]
@@ -83,7 +83,7 @@ class BackgroundRun(Run):
         return RunStatus(self._phase(), self._state, self._message)
 
     def wait(self, timeout: float | None = None) -> RunResult:
-        # Not by join(): Python 3.11 takes a thread for ended when Ctrl-C has interrupted that.
+        # Not by join(): in Python 3.11 a thread counts as ended after Ctrl-C has interrupted that.
         if not self._ended.wait(timeout):
             raise TimeoutError(f"run {self.id!r} has not ended within {timeout:g} s; it continues")
         if self._error is not None:
@@ -122,7 +122,7 @@ class BackgroundRun(Run):
     def _say(self, text: str) -> None:
         self._message = text
         self._watcher.say(text)
-        if threading.current_thread() is self._thread:  # loggers say something in theirs
+        if threading.current_thread() is self._thread:  # loggers report from their own threads
             self._end_if_closing()
 
     def _show(self, events: list[Event], state: State) -> None:
@@ -131,7 +131,7 @@ class BackgroundRun(Run):
         self._end_if_closing()
 
     def _end_if_closing(self) -> None:
-        """Once: what is said while the run is being stopped must not interrupt that."""
+        """End the run once: messages during the stop must not interrupt it."""
         if self._closing.is_set() and not self._interrupted:
             self._interrupted = True
             raise _Closed

@@ -1,4 +1,4 @@
-"""Callbacks of ``run``: users' code that is called when a unit, an epoch or the run has ended."""
+"""Callbacks of ``run``: users' code that is called at the end of a unit, an epoch or the run."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from cerebro_elastic.store.ledger.journal import JournalReader
 
 
 class RunCallback(Protocol):
-    """What ``run`` calls during a run. Subclass it and override what you need.
+    """Methods that ``run`` calls during a run. Subclass it and override the ones you need.
 
     The methods are called in the process that calls ``run``, one after the other and in the order of the
     run's history; with ``wait=False`` in the run's thread. Each unit and epoch is reported once, and those of
     an earlier start of the run are not reported again. A slow callback
-    delays the next decisions, not the units that are being trained.
+    delays the next decisions, not the units in training.
 
-    An exception in a callback stops the run on this machine as Ctrl-C does: nothing that was committed is
-    lost, ``run`` (or ``Run.wait``) raises the exception, and the same call continues with the run. What
-    ends while the run is being stopped is not reported.
+    An exception in a callback stops the run on this machine as Ctrl-C does: no committed unit is lost,
+    ``run`` (or ``Run.wait``) raises the exception, and the same call continues the run. Ends during the stop
+    are not reported.
 
     Example:
         >>> epochs = []
@@ -50,7 +50,7 @@ class RunCallback(Protocol):
 
 
 class CallbackFailed(Exception):
-    """A callback has raised ``error``. As a class of its own it passes what handles errors of the store."""
+    """A callback has raised ``error``. Its separate class passes handlers of the store's errors."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -58,7 +58,7 @@ class CallbackFailed(Exception):
 
 
 class CallbackCaller:
-    """Calls the ``callbacks`` of a run by its record ``history``; what the record has by now is not
+    """Calls the ``callbacks`` of a run by its record ``history``; events already recorded are not
     reported."""
 
     def __init__(self, callbacks: Sequence[RunCallback], history: Path) -> None:
@@ -67,7 +67,7 @@ class CallbackCaller:
         self._view = RunView(self._reader.new_events() if callbacks else ())
 
     def watching(self, watcher: Watcher) -> Watcher:
-        """``watcher``, with the callbacks called whenever something is shown."""
+        """``watcher``, with the callbacks called at each of its updates."""
 
         def show(events: list[Event], state: State) -> None:
             watcher.show(events, state)
@@ -76,13 +76,13 @@ class CallbackCaller:
         return replace(watcher, show=show) if self._callbacks else watcher
 
     def end(self, result: RunResult) -> None:
-        """Report what has not been reported yet, and the run's end."""
+        """Report everything not reported yet, and the run's end."""
         if self._callbacks:
             self._report()
         self._call("on_run_end", result)
 
     def _report(self) -> None:
-        """Of each new event first the units, then the epochs that they end."""
+        """Report each new event: first its units, then the epochs that they end."""
         for event in self._reader.new_events():
             before = self._view.state.configs
             visits = [visit for _, visit in self._view.take(event)]

@@ -1,4 +1,4 @@
-"""The runs of a home as things: what there is, in which state, how large and how old."""
+"""The runs of a home as things: their names, states, sizes and ages."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ class RunSummary:
     state: Standing
     """``stopped``: it has not ended, and this machine does not run it; ``damaged``: it cannot be read."""
     configs: Mapping[str, int]
-    """How many configs there are of each status."""
+    """The number of configs of each status."""
     metric: str
     """The objective's metric."""
     best: float | None
-    """The best value of it; ``None`` without one."""
+    """The metric's best value; ``None`` without one."""
     best_config: str | None
     """The config that reached it."""
     bytes: int
     """The size of all its files on this machine."""
     storage: str | None
-    """Where its checkpoints are if they are not on this machine. Their size is not in ``bytes``."""
+    """The place of its checkpoints if they are not on this machine. Their size is not in ``bytes``."""
     changed: float
     """When its record last changed: Unix time in seconds."""
     problem: str | None = None
@@ -65,7 +65,7 @@ def folders(home: str | Path | None = None) -> list[RunFolder]:
 
 
 def last_run(home: str | Path | None = None) -> RunFolder:
-    """The run whose record changed last, or the only one. Raises ``RunError`` if there is none."""
+    """The run whose record changed last, or the only one. Raises ``RunError`` without one."""
     found = folders(home)
     found = [folder for folder in found if folder.history.exists()] or found
     if not found:
@@ -85,12 +85,12 @@ def changed(folder: RunFolder) -> float:
 
 
 def summaries(home: str | Path | None = None, named: Sequence[RunFolder] = ()) -> list[RunSummary]:
-    """The ``named`` runs, by default all of a home with the one that changed last first."""
+    """The ``named`` runs, by default all of a home, the one that changed last first."""
     return [summary(folder) for folder in named or folders(home)]
 
 
 def summary(folder: RunFolder) -> RunSummary:
-    """How a run stands. One that cannot be read is described by its problem."""
+    """A run's summary. An unreadable run is described by its problem."""
     try:
         running = folder.is_locked()
         spec = folder.read_spec()
@@ -126,9 +126,9 @@ def summary(folder: RunFolder) -> RunSummary:
 
 
 def places_of(folder: RunFolder, spec: Spec) -> list[Path]:
-    """What is the run's on this machine: its own folder first, then those of its checkpoints, of its etcd, of
-    its project if Ray has copied it, with that one's lock, and of nodes that joined it here. Such a node's
-    folder has nothing else."""
+    """The run's folders and files on this machine: its own folder first, then those of its checkpoints, of
+    its etcd, of its project if Ray has copied it, with that one's lock, and of nodes that joined it here. For
+    such a node's folder, it is the only one."""
     own, run, storage = folder.path.resolve(), spec.plan.run, locate(spec.storage)
     if own.name != run:
         return [own]
@@ -156,15 +156,15 @@ def disk_bytes(path: Path) -> int:
 
 
 def mark_of(folder: RunFolder) -> tuple[int, int]:
-    """What changes when the run's record does."""
+    """A value that changes with the run's record."""
     stat = folder.history.stat() if folder.history.exists() else None
     return (stat.st_mtime_ns, stat.st_size) if stat is not None else (0, 0)
 
 
 def _values(folder: RunFolder, spec: Spec) -> dict[str, Any]:
-    """What the record says as it is now. It is kept once nobody runs the run: a long record takes seconds to
-    read."""
-    mark = [__version__, *mark_of(folder)]  # what reads it may change, too
+    """The values of the present record. They are kept once nobody runs the run: a long record takes seconds
+    to read."""
+    mark = [__version__, *mark_of(folder)]  # the code that reads it may change, too
     with suppress(OSError, ValueError, KeyError, TypeError):
         kept = json.loads(folder.summary.read_text())
         if kept["of"] == mark:
@@ -181,6 +181,6 @@ def _values(folder: RunFolder, spec: Spec) -> dict[str, Any]:
         "best_config": first.config if first is not None and first.best is not None else None,
     }
     if keep:
-        with suppress(CerebroError, OSError):  # of another user's run nothing is kept
+        with suppress(CerebroError, OSError):  # nothing is kept of another user's run
             write_text(folder.summary, json.dumps({"of": mark, "values": values}))
     return values

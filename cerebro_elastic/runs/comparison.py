@@ -1,4 +1,4 @@
-"""Runs side by side: in what they differ, and what came of them."""
+"""Runs side by side: their differences and their results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ComparedValue:
 
     subject: Subject
     name: str
-    """A key of the recipe with dots, a file of the code, a package, or what the result is about."""
+    """A key of the recipe with dots, a file of the code, a package, or the name of the result."""
     values: tuple[Any, ...]
     """The value of each run, in their order; ``None`` if a run has none."""
 
@@ -33,13 +33,13 @@ class ComparedValue:
 
 @dataclass(frozen=True, slots=True)
 class ComparedConfig:
-    """Configs of several runs that have the same hyper-parameters."""
+    """Configs of several runs with the same hyper-parameters."""
 
     hparams: HParams
     values: tuple[float | None, ...]
-    """The best value of the objective in each run; ``None`` where there is none."""
+    """The best value of the objective in each run; ``None`` without one."""
     same: bool
-    """Whether their states are bit for bit the same, as far as all runs have come; each has one."""
+    """Whether each has a state, and these are bit for bit the same, as far as all runs have come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,13 @@ class Comparison:
 
     runs: tuple[str, ...]
     rows: tuple[ComparedValue, ...]
-    """All values of recipes, data, code and versions that differ, and all values of the results."""
+    """All differing values of recipes, data, code and versions, and all values of the results."""
     metrics: tuple[str, ...]
     """The objective of each run. Values of different objectives cannot be compared."""
     curves: tuple[tuple[float | None, ...], ...]
-    """Of each run: the objective of its best config after each epoch."""
+    """For each run: the objective of its best config after each epoch."""
     configs: tuple[ComparedConfig, ...]
-    """The configs that two runs or more have, by their hyper-parameters; none if the objectives differ."""
+    """The configs common to two or more runs, by their hyper-parameters; none if the objectives differ."""
 
 
 def compare(results: Sequence[RunResult]) -> Comparison:
@@ -92,7 +92,7 @@ def compare(results: Sequence[RunResult]) -> Comparison:
 
 
 def _configs(results: Sequence[RunResult]) -> tuple[ComparedConfig, ...]:
-    """The configs that several runs have."""
+    """The configs common to several runs."""
     if len({(result.recipe.objective.metric, result.recipe.objective.mode) for result in results}) > 1:
         return ()
     rows: dict[str, list[ConfigResult | None]] = {}
@@ -109,8 +109,8 @@ def _configs(results: Sequence[RunResult]) -> tuple[ComparedConfig, ...]:
 
 
 def _same(rows: Sequence[ConfigResult]) -> bool:
-    """Whether the states are the same as far as all have come: of several trainings, those of each. (Which of
-    them trains when is another order in each run.)"""
+    """Whether the states are the same as far as all have come: with several trainings, those of each. (The
+    order in which they train differs between runs.)"""
     states = [
         {
             each.config.partition(".")[2]: [visit.output.digest for visit in each.visits]
@@ -125,7 +125,7 @@ def _same(rows: Sequence[ConfigResult]) -> bool:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """All values but the name, by their keys with dots."""
+    """All values except the name, by their keys with dots."""
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
             yield from _flat(value, f"{prefix}{key}.")
@@ -134,7 +134,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def _versions(result: RunResult) -> dict[str, str]:
-    """The versions of the package and of what it was decided with, as recorded last."""
+    """The versions of the package and of the deciding packages, as last recorded."""
     versions: dict[str, str] = {"cerebro-elastic": result.spec.version}
     for event in result.events:
         if isinstance(event, LeaderChanged):

@@ -1,4 +1,4 @@
-"""What people ask of a live run: to stop, resume and add configs, to let nodes leave, to end."""
+"""People's actions on a live run: stop, resume and add configs, let nodes leave, end it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _END_SECONDS, _END_PAUSE = 30.0, 0.1
 
 
 class ControlledRun(RecordedRun):
-    """What can be changed in a live run. Each change is one transaction, and is recorded in the history."""
+    """A live run's changes. Each is one transaction, and is recorded in the history."""
 
     def stop(self, config: str, *, reason: str = "stopped by hand", by: str = "") -> Config:
-        """Stop a config. The unit that it is in does not count; all it has committed stays.
+        """Stop a config. Its present unit does not count; all its committed units stay.
 
         Args:
             config: The config's id. One that has several trainings is stopped with all of them.
@@ -40,8 +40,8 @@ class ControlledRun(RecordedRun):
             by: The name of the person who requests it, for the record.
 
         Returns:
-            The config as it is now; of several trainings, the first that was stopped for this reason. (Others
-            may have been stopped before.)
+            The config after the change; of several trainings, the first that was stopped for this reason.
+            (Others may have been stopped earlier.)
 
         Raises:
             RunError: The run is not live, or has no such config that could be stopped.
@@ -62,8 +62,8 @@ class ControlledRun(RecordedRun):
             return next((each for each in stopped if each.reason == why), stopped[0])
 
     def resume(self, config: str, *, reason: str = "resumed by hand", by: str = "") -> Config:
-        """Let a config, stopped by a person or the search, continue to its end. It begins the unit again in
-        which it was stopped.
+        """Let a config, stopped by a person or the search, continue to its end. It restarts the unit in which
+        it was stopped.
 
         Args:
             config: The config's id.
@@ -71,7 +71,7 @@ class ControlledRun(RecordedRun):
             by: The name of the person who requests it, for the record.
 
         Returns:
-            The config as it is now.
+            The config after the change.
 
         Raises:
             RunError: The run is not live, or has no such config that could continue.
@@ -107,25 +107,26 @@ class ControlledRun(RecordedRun):
         by: str = "",
         allowance: Allowance | None = None,
     ) -> Config:
-        """Add a config: a point of your own, or another one with some hyper-parameters changed. The record
-        calls it a clone of that one, its parent, whose present unit continues.
+        """Add a config: your own point, or another config with some hyper-parameters changed. The record
+        calls that a clone of the other one, its parent, whose present unit continues.
 
         Args:
             hparams: Its hyper-parameters.
-            like: The id of the parent, which has the others; without it ``hparams`` must name all.
-            start: ``scratch``: it is trained from the beginning; ``here``: it begins with the parent's
-                present state; ``best``: with that of the parent's best epoch.
+            like: The id of the parent, which has the other hyper-parameters; without it ``hparams`` must name
+                all.
+            start: ``scratch``: it starts from scratch; ``here``: from the parent's present state; ``best``:
+                from that of the parent's best epoch.
             reason: Why, for the record.
             by: The name of the person who requests it, for the record.
-            allowance: That of the agent that adds it, if one does. A person may leave the search's space, an
-                agent may not.
+            allowance: The allowance of the agent that adds it, if one does. A person may leave the search's
+                space, an agent may not.
 
         Returns:
             The new config; of several trainings, the first.
 
         Raises:
             RunError: The run is not live, has no such config, hyper-parameter or checkpoint, or has a config
-                with the same hyper-parameters and the same beginning: the message names it.
+                with the same hyper-parameters and the same start: the message names it.
 
         Example:
             >>> Run.open("live").add({"lr": 0.01}, like="c0000").hparams
@@ -175,8 +176,7 @@ class ControlledRun(RecordedRun):
 
         Args:
             node: The node's name.
-            grace: Seconds for the unit that it is in. A unit that would take longer is handed on at a batch
-                boundary.
+            grace: Seconds for its present unit. A longer unit is handed on at a batch boundary.
 
         Raises:
             RunError: The run is not live, or has no such node.
@@ -191,8 +191,8 @@ class ControlledRun(RecordedRun):
                 )
 
     def end(self, *, reason: str = "the run was ended by hand", by: str = "") -> int:
-        """Stop all live configs, also those that the search proposes in their place, until the leader ends
-        the run. What they have committed stays.
+        """Stop all live configs, including new ones that the search proposes in their place, until the leader
+        ends the run. Their committed units stay.
 
         Args:
             reason: Why, for the record of each config.
@@ -230,11 +230,11 @@ class ControlledRun(RecordedRun):
 def _checked(
     name: str, parent: Config, hparams: Mapping[str, Any], space: Mapping[str, Domain]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Check what is to differ from a parent, in a run with this ``space``.
+    """Check the differences from a parent, in a run with this ``space``.
 
     Returns:
-        The changes, with types as in the space; and the parent's hyper-parameters that the clone lacks, as it
-        takes another branch.
+        The changes, with types as in the space; and the parent's hyper-parameters that the clone lacks
+        because it takes another branch.
 
     Raises:
         RunError: The parent, or the branch that the clone takes, does not have these hyper-parameters, lacks
@@ -264,7 +264,7 @@ def _checked(
 
 def _check_in_space(recipe: Recipe, changed: Mapping[str, Any], hparams: Mapping[str, Any]) -> None:
     """Raise ``RunError`` unless the changed values lie in the recipe's space, and all hyper-parameters of the
-    config are as its constraints want them."""
+    config satisfy its constraints."""
     space = active(recipe.search.space, hparams)
     for key, value in changed.items():
         domain = space.get(key)

@@ -1,4 +1,4 @@
-"""How far nodes have come with counting the rows of shards, before the first unit."""
+"""The nodes' progress in counting the rows of shards, before the first unit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EVERY_SECONDS = 5.0
 
 
 def counting_text(spec: Spec) -> str | None:
-    """``counting the rows of shards: 12 MB of 80 MB fetched``; ``None`` once they are counted, and where the
+    """``counting the rows of shards: 12 MB of 80 MB fetched``; ``None`` once they are counted, and if the
     dataset is out of reach."""
     manifest = manifest_of(spec) if spec.recipe["data"].get("shards") else None
     if manifest is None or not manifest.estimated:
@@ -30,7 +30,7 @@ def counting_text(spec: Spec) -> str | None:
 
 @contextmanager
 def saying(spec: Spec, say: Callable[[str], None]) -> Iterator[None]:
-    """Within the block, ``say`` the text whenever it has changed."""
+    """Within the block, ``say`` the text whenever it changes."""
     over = threading.Event()
 
     def watch() -> None:

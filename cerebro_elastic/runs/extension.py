@@ -1,5 +1,5 @@
-"""What an extension of a run would be: its configs, its new spec, and what the search says to it. Pure, apart
-from what the run's history says."""
+"""The plan of a run's extension: its configs, its new spec, and the search's objections. Pure, apart from
+reading the run's history."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from cerebro_elastic.system.words import counted, for_reader, option
 
 
 def extended(result: RunResult, wish: Extend) -> Spec:
-    """The spec of the run ``result`` after the extension, whose last ``extensions`` says what changes. Raises
-    ``RunError`` if the run cannot be extended so, with the reason."""
+    """The spec of the run ``result`` after the extension, whose last ``extensions`` has the changes. Raises
+    ``RunError``, with the reason, if the run cannot be extended so."""
     spec, state = result.spec, result.view.state
     _check_wish(wish)
     recipe = _longer_recipe(spec, wish)
@@ -58,14 +58,13 @@ def extended(result: RunResult, wish: Extend) -> Spec:
 
 
 def retried(spec: Spec, state: State, names: Sequence[str], by: str) -> Spec:
-    """The spec of a run that has ended after an extension that changes nothing but lets failed configs go
-    on."""
+    """The spec of an ended run after an extension that only lets failed configs continue."""
     return replace(spec, extensions=(*spec.extensions, _next_extension(spec, state, names, by)))
 
 
 def failed_configs(run: str, state: State, names: Sequence[str] = ()) -> list[str]:
-    """The failed configs of a run, or those of them that are named. Raises ``RunError`` if there is none, or
-    a named one has not failed."""
+    """The failed configs of a run, or the named ones of them. Raises ``RunError`` if no config has failed, or
+    if a named one has not."""
     failed = [c.id for c in in_order(state.configs.values()) if c.status is Status.FAILED]
     if not failed:
         raise RunError(f"no config of run {run!r} has failed: there is none to try again")
@@ -84,7 +83,7 @@ def failed_configs(run: str, state: State, names: Sequence[str] = ()) -> list[st
 
 
 def _next_extension(spec: Spec, state: State, names: Collection[str], by: str) -> Extension:
-    """One that lets these configs continue, and changes nothing else."""
+    """The next extension: it lets these configs continue, and changes nothing else."""
     return Extension(
         number=len(spec.extensions) + 1,
         epochs=spec.plan.epochs,
@@ -119,7 +118,7 @@ def _check_wish(wish: Extend) -> None:
 
 
 def _longer_recipe(spec: Spec, wish: Extend) -> Recipe:
-    """The recipe after the extension. Raises ``RunError`` for what would be less than before."""
+    """The recipe after the extension. Raises ``RunError`` for values below the former ones."""
     recipe = spec.load_recipe()
     values: dict[str, Any] = {}
     search: dict[str, Any] = {}
@@ -198,7 +197,7 @@ def _chosen(result: RunResult, wish: Extend, epochs: int) -> list[str]:
 
 
 def _may_go_on(config: Config, visits: Sequence[Visit], wish: Extend) -> bool:
-    """Whether the config continues without being named: it has used up its epochs, or the budget has stopped
+    """Whether the config continues even if not named: it has used up its epochs, or the budget has stopped
     it."""
     if config.status is Status.FINISHED:
         trained = [visit for visit in visits if visit.unit.phase is Phase.TRAIN]
@@ -208,7 +207,7 @@ def _may_go_on(config: Config, visits: Sequence[Visit], wish: Extend) -> bool:
 
 
 def _named(result: RunResult, name: str, epochs: int) -> list[str]:
-    """The config of this id, or its trainings, which can continue."""
+    """The config of this id, or its trainings, if they can continue."""
     members = trainings_named(result.run, result.view.state.configs, name)
     for config in members:
         if config.status is Status.FAILED:
@@ -227,7 +226,7 @@ def _named(result: RunResult, name: str, epochs: int) -> list[str]:
 
 
 def _judge(recipe: Recipe) -> Search:
-    """The search that decides on configs, whatever members they have."""
+    """The search that decides on configs, without its wrapper for members."""
     search = make_search(recipe)
     return search.search if isinstance(search, MemberSearch) else search
 

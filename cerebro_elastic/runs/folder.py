@@ -1,4 +1,4 @@
-"""The folder of a run, ``<home>/<run id>/``: everything that the run writes on this machine."""
+"""The folder of a run, ``<home>/<run id>/``: all files of the run on this machine."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from cerebro_elastic.system.words import for_reader, option
 
 _LOCK, _SPEC = "lock", "spec.json"
 _FORMER, _MOVING = ".former", ".former-moving"
-"""Folders in a run's folder: of the run that is put aside, and of what is on its way there or back."""
+"""Folders in a run's folder: of the run put aside, and of files on their way there or back."""
 _LOOKED_AT = tenacity.Retrying(
     stop=tenacity.stop_after_delay(0.2),
     wait=tenacity.wait_fixed(0.01),
     retry=tenacity.retry_if_exception_type(BlockingIOError),
     reraise=True,
 )
-"""Tries again for a moment: others may look whether the folder is locked."""
+"""Retries for a moment: others may be checking whether the folder is locked."""
 
 
 def home_of(home: str | Path | None = None) -> Path:
-    """The folder of runs: the one that is given, else ``$CEREBRO_HOME``, else ``./runs``. Raises ``RunError``
-    for a URL."""
+    """The folder of runs: the given one, else ``$CEREBRO_HOME``, else ``./runs``. Raises ``RunError`` for a
+    URL."""
     text = str(home or os.environ.get("CEREBRO_HOME", "runs"))
     if "://" in text:
         raise RunError(
@@ -81,12 +81,12 @@ class RunFolder:
 
     @property
     def argument(self) -> str:
-        """The run as an argument of a command: its id, or its folder if that is not where commands look."""
+        """The run as an argument of a command: its id, or its folder if commands look elsewhere."""
         here = self.path.parent == home_of().resolve()
         return shlex.quote(self.run if here else str(self.path))
 
     etcd = _Within("etcd")
-    """The data of the etcd that the run has started for itself."""
+    """The data of the run's own etcd."""
     endpoint = _Within("endpoint")
     """The endpoint of the run's store while it is live."""
     key = _Within("key")
@@ -104,33 +104,33 @@ class RunFolder:
     tensorboard = _Within("tensorboard")
     """TensorBoard's files."""
     logged = _Within("logged.json")
-    """How much of the history the loggers have got."""
+    """The part of the history that the loggers have."""
     logs = _Within("logs")
-    """What the nodes' processes print and log."""
+    """The output and logs of the nodes' processes."""
     cache = _Within("cache")
-    """The partitions and states that this machine's nodes have cached."""
+    """The partitions and states cached by this machine's nodes."""
     summary = _Within("summary.json")
     """The run in few values, kept for the list of runs: its record may take seconds to read."""
     owner = _Within("owner")
-    """By what the place of its checkpoints knows this folder, if they lie elsewhere."""
+    """The token by which the place of its checkpoints recognises this folder, if they are elsewhere."""
     former = _Within(_FORMER)
-    """The folder of the run that is put aside meanwhile (``emptied``)."""
+    """The folder of the run that is temporarily put aside (``emptied``)."""
     data = _Within("data")
     """The dataset, if the run prepared it itself."""
 
     def events(self) -> list[Event]:
-        """The history so far, as far as the record here has it."""
+        """The history so far, according to the record here."""
         from cerebro_elastic.store.ledger.journal import read_journal
 
         return read_journal(self.history) if self.history.exists() else []
 
     def read_spec(self) -> Spec:
-        """The run's spec. What it names is looked for where this folder is now. Raises ``RunError`` if its
-        copy cannot be read."""
+        """The run's spec, with its paths moved to the folder's present place. Raises ``RunError`` if its copy
+        cannot be read."""
         try:
             spec = decode(self.spec.read_bytes(), Spec)
             named, own = _named_in(spec), (self.path / "checkpoints", self.data, self.etcd)
-            # What a machine keeps that has joined the run has none of these.
+            # The folder of a machine that joined the run has none of these.
             if named is not None and any(place.is_dir() for place in own):
                 note_place(named, self.path.resolve())
             return spec
@@ -142,9 +142,9 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the folder for one ``cerebro run`` at a time; the lock ends with its process. A folder that
-        has no run in the end is removed, so that the next try finds none. Raises ``FolderInUse``, and
-        ``DiskFull`` if the block finds no space."""
+        """Lock the folder for one ``cerebro run`` at a time; the lock ends with its process. A folder without
+        a run at the end is removed, so that the next try finds none. Raises ``FolderInUse``, and ``DiskFull``
+        if the block finds no space."""
         with self._lock() as lock:
             try:
                 _LOOKED_AT(fcntl.flock, lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -158,7 +158,7 @@ class RunFolder:
                 ) from exc
             try:
                 with disk_full_raised(self.path):
-                    self._restore()  # a process was killed that had emptied the folder
+                    self._restore()  # a process that had emptied the folder was killed
                     yield
             finally:
                 if not self.spec.exists():
@@ -170,8 +170,8 @@ class RunFolder:
 
     @contextmanager
     def emptied(self) -> Iterator[Callable[[], None]]:
-        """Put aside all that the run has left, except the lock that this process has. The block gets a
-        function that deletes it; if the block does not call it, everything is put back in the end."""
+        """Put aside all of the run's files, except this process's lock. The block gets a function that
+        deletes them; if the block does not call it, all are put back at the end."""
         former, moving = self.path / _FORMER, self.path / _MOVING
         _delete([former] if former.exists() else [])
         moving.mkdir()
@@ -183,8 +183,8 @@ class RunFolder:
             self._restore()
 
     def _restore(self) -> None:
-        """Put back what was put aside, unless another run has begun in its place. It may be killed between
-        any two lines, and called again."""
+        """Put back the files that were put aside, unless another run has begun in their place. It may be
+        killed between any two lines, and called again."""
         former, moving = self.path / _FORMER, self.path / _MOVING
         if former.exists() and not self.spec.exists():
             self.clear()
@@ -194,11 +194,11 @@ class RunFolder:
             moving.rmdir()
 
     def clear(self) -> None:
-        """Remove all that the run has left, except the lock that this process has."""
+        """Remove all of the run's files, except this process's lock."""
         _delete(self._left())
 
     def _left(self) -> list[Path]:
-        """What a run has left in the folder. The spec is the last one: while it is there, there is a run."""
+        """The run's files in the folder. The spec is the last one: as long as it exists, so does the run."""
         ours = (_LOCK, _FORMER, _MOVING)
         left = [path for path in self.path.iterdir() if path.name not in ours]
         return sorted(left, key=lambda path: path.name == _SPEC)
@@ -217,7 +217,7 @@ class RunFolder:
 
 
 def _named_in(spec: Spec) -> Path | None:
-    """What the run's record calls its folder; ``None`` if nothing that it names lies there."""
+    """The folder's path in the run's record; ``None`` if no path of the record is inside it."""
     own_data = not ({"url", "shards"} & spec.recipe.get("data", {}).keys())
     if spec.recipe.get("checkpoints") is None:
         return Path(spec.storage)
@@ -238,25 +238,25 @@ def _move(paths: Iterable[Path], folder: Path) -> None:
 
 
 def run_folder(run: str, home: str | Path | None) -> RunFolder:
-    """The folder of a run, which may not exist yet. Raises ``RunError`` for what is no run id."""
+    """The folder of a run, which may not exist yet. Raises ``RunError`` for an invalid run id."""
     check_id(run)
     return RunFolder(home_of(home).resolve() / run)
 
 
 def how_to_retry(folder: RunFolder) -> str:
-    """How failed configs of the run in this folder are tried again."""
+    """Instructions for trying failed configs of the run in this folder again."""
     command = for_reader(f"cerebro retry {folder.argument}", f"Run.open({folder.run!r}).retry()")
     return f"to train what failed again, with the code as it is now: {command}"
 
 
 def check_id(name: str, what: str = "the run id") -> None:
-    """Raise ``RunError`` for what is no run id, and cannot name a node either."""
+    """Raise ``RunError`` for an invalid run id, which cannot name a node either."""
     if re.fullmatch(RUN_ID, name) is None:
         raise RunError(f"{what} {name!r} names a folder and keys in etcd: {NAME_RULE}")
 
 
 def etcd_folder(run: str, home: str | Path | None) -> Path:
-    """The folder of the etcd that ``cerebro etcd`` serves for the run, with the run's key."""
+    """The folder of the etcd served by ``cerebro etcd`` for the run, with the run's key."""
     return home_of(home).resolve() / f"{run}.etcd"
 
 
@@ -270,7 +270,7 @@ def known_key(run: str, home: str | Path | None) -> RunKey | None:
 
 
 def find_run(run: str | Path, home: str | Path | None = None) -> RunFolder:
-    """The folder of a run by id or path. Raises ``RunError`` with the runs in ``home`` if it is not there."""
+    """The folder of a run by id or path. Raises ``RunError``, with the runs in ``home``, if none exists."""
     home = home_of(home)
     for path in (Path(run).expanduser(), home / str(run)):
         if _holds_run(path):
@@ -285,7 +285,7 @@ def find_run(run: str | Path, home: str | Path | None = None) -> RunFolder:
 
 
 def _holds_run(path: Path) -> bool:
-    """Whether the folder holds a run that can be read. Of another user's, no file may be a pipe, which would
+    """Whether the folder holds a readable run. In another user's folder no file may be a pipe, which would
     never open."""
     try:
         if not (path / "spec.json").is_file():
@@ -303,7 +303,7 @@ def _holds_run(path: Path) -> bool:
 
 
 def refuse_recipe(run: str) -> None:
-    """Raise ``RunError`` if a recipe is named where a run is meant."""
+    """Raise ``RunError`` if a recipe is named in place of a run."""
     if run.endswith((".yaml", ".yml")):
         raise RunError(
             f"{run} is a recipe, and this command takes a run: its id is the recipe's `name`, by default "

@@ -1,4 +1,4 @@
-"""What a recipe asks of a run: its plan, by what its units may be trained, its search."""
+"""The parts of a run that follow from its recipe: its plan, its strategies, its search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cerebro_elastic.search.members import MemberSearch
 from cerebro_elastic.system.version import __version__
 
 BEGUN_PER_NODE = 6
-"""How many configs of a grid or a random search have begun and not ended at a time, for each node
+"""The number of configs of a grid or a random search, per node, that have begun and not ended
 (``benchmarks/concurrency.py``)."""
 
 
@@ -40,7 +40,7 @@ def strategies(recipe: Recipe) -> tuple[Strategy, ...]:
 
 
 def _all(gang: int, ranks: int) -> Iterator[Strategy]:
-    """Each parallelism that is installed on all ranks of one node, of two, ... of a gang."""
+    """Each installed parallelism on all ranks of one node, of two, ... of a gang."""
     for nodes in range(1, gang + 1):
         if nodes * ranks > 1:
             for name in installed():
@@ -56,7 +56,7 @@ def batches_in(recipe: Recipe, manifest: Manifest, hparams: HParams) -> tuple[in
 
 
 def plan_of(recipe: Recipe, run: str, partitions: int, validations: int) -> Plan:
-    """The plan of a run of ``recipe``, whose warm start is written out, on data with these numbers of
+    """The plan of a run of ``recipe``, with its warm start written out, on data with these numbers of
     partitions to train on and to validate on."""
     return Plan(
         run=run,
@@ -86,8 +86,8 @@ def validations(recipe: Recipe, manifest: Manifest) -> int:
 
 
 def _begun_per_node(recipe: Recipe) -> int:
-    """0 for a search that limits its live configs itself or compares them, where all configs share the
-    batches that are made, where all shall advance together, and where configs have members."""
+    """0 for a search that limits its live configs itself or compares them, if all configs share made batches,
+    if all should advance together, or if configs have members."""
     if (
         recipe.has_members
         or recipe.search.method not in ("grid", "random")
@@ -99,7 +99,7 @@ def _begun_per_node(recipe: Recipe) -> int:
 
 
 def _finishes_first(recipe: Recipe) -> bool:
-    """Whether a budget goes to configs that will finish, where nobody says how many are to be live."""
+    """Whether a budget goes to configs that will finish, unless the recipe sets the number of live ones."""
     search = recipe.search
     trains_to_the_end = search.method in ("grid", "random") or isinstance(search, SampledSearch)
     chosen = recipe.has_members or search.concurrency is not None or recipe.progress == "even"
@@ -107,14 +107,14 @@ def _finishes_first(recipe: Recipe) -> bool:
 
 
 def _makes_batches(data: Data) -> bool:
-    """Whether somebody's code makes the batches, which then is worth doing once."""
+    """Whether a user's code makes the batches, so that sharing them pays."""
     code = (data.dataset, data.datamodule, data.decode, data.transform, data.collate, data.embed)
     return data.workers > 0 or any(code)
 
 
 def _progress(recipe: Recipe) -> Progress:
-    """The recipe's, or a default: ``auto`` alone knows the cost of evenness, and with rungs good configs are
-    to run ahead."""
+    """The recipe's, or a default: only ``auto`` takes the cost of evenness into account, and with rungs good
+    configs should run ahead."""
     if recipe.progress is not None:
         return Progress(recipe.progress)
     affordable = recipe.scheduler == "auto" and not recipe.search.has_rungs
@@ -122,7 +122,7 @@ def _progress(recipe: Recipe) -> Progress:
 
 
 def start_of(recipe: Recipe) -> Parent | None:
-    """Where the search's configs begin, if not at the beginning."""
+    """The checkpoint from which the search's configs begin; ``None``: from scratch."""
     start = recipe.search.start
     if start is None or start.checkpoint is None or start.digest is None:
         return None
@@ -131,13 +131,13 @@ def start_of(recipe: Recipe) -> Parent | None:
 
 
 def spec_without_run(recipe: Recipe, plan: Plan, data: str, data_digest: str = "", given: str = "") -> Spec:
-    """A spec for units that no run trains, or that are simulated; ``given`` is the digest of the recipe
-    before its warm start was written out."""
+    """A spec for units outside any run, or for simulated ones; ``given`` is the digest of the recipe before
+    its warm start was written out."""
     return Spec(plan, recipe.resolved(), given, data, data_digest, str(recipe.root), {}, "", __version__)
 
 
 def first_hparams(recipe: Recipe) -> list[HParams]:
-    """The hyper-parameters of the configs with which the recipe's search begins."""
+    """The hyper-parameters of the first configs of the recipe's search."""
     data, nodes = recipe.data, recipe.nodes.min
     first = SearchContext(partitions=data.partitions, epochs=recipe.epochs, nodes=nodes)
     return [proposal.hparams for proposal in make_search(recipe).propose(first)]

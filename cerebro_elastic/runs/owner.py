@@ -1,8 +1,8 @@
-"""Which run owns a place of checkpoints. Runs of one id in several homes may name one place, and none of them
-may write to, or delete, those of another.
+"""Which run owns a place of checkpoints? Runs of one id in several homes may name one place, and none of them
+may write to, or delete, another's.
 
-Without ``checkpoints`` in its recipe a run's folder is its place, wherever that is now: a copy has its own.
-Elsewhere the place names its owner, by a token that the folder has, too, and by the folder's path.
+Without ``checkpoints`` in its recipe a run's folder is its place, even after a move: a copy has its own. Any
+other place names its owner, by a token that is also in the folder, and by the folder's path.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _FILE = "owner"
 
 
 def refuse_others(storage: str, folder: RunFolder) -> None:
-    """Raise ``RunError`` unless the run in this folder may write to the place, and delete what is there. A
-    machine that has joined the run may where the folder that owns the place is not: it may be lost."""
+    """Raise ``RunError`` unless the run in this folder may write to the place, and delete its content. A
+    machine that joined the run may do so where the owning folder does not exist: it may be lost."""
     if owns(folder, storage):
         return
     token, path = _noted(storage)
@@ -49,9 +49,9 @@ def refuse_others(storage: str, folder: RunFolder) -> None:
 
 
 def claim(storage: str, folder: RunFolder) -> bool:
-    """Note in the folder and at the place that the place is of the run in this folder, which may have been
-    moved. Of several that begin at one moment, one gets it. A machine that has joined the run claims nothing.
-    Returns whether it had no owner. Raises as ``refuse_others``."""
+    """Note in the folder and at the place that the place belongs to the run in this folder, which may have
+    been moved. If several begin at one moment, one gets it. A machine that joined the run claims nothing.
+    Returns whether the place had no owner. Raises as ``refuse_others``."""
     refuse_others(storage, folder)
     if _has_joined(folder):
         return False
@@ -70,7 +70,7 @@ def claim(storage: str, folder: RunFolder) -> bool:
 @contextmanager
 def claimed(storage: str, folder: RunFolder) -> Iterator[None]:
     """Claim the place for a run that begins in the block, before anything is written there. If the block
-    fails, a place that had no owner has none again. Raises as ``claim``."""
+    fails, a formerly free place is free again. Raises as ``claim``."""
     new = claim(storage, folder)
     try:
         yield
@@ -82,8 +82,8 @@ def claimed(storage: str, folder: RunFolder) -> Iterator[None]:
 
 
 def owns(folder: RunFolder, storage: str) -> bool:
-    """Whether the run in this folder, or put aside in it, may write to the place and delete it. A folder that
-    was moved still owns it. A copy of one does not, nor does it own the folder that it was copied from."""
+    """Whether the run in this folder, or put aside in it, may write to the place and delete it. A moved
+    folder still owns it. A copy does not, nor does it own its original's folder."""
     token, path = _noted(storage)
     return (not token or token == _token(folder)) and not _is_another(path, folder)
 
@@ -94,19 +94,19 @@ def is_claimed(storage: str) -> bool:
 
 
 def left_alone(storage: str) -> str:
-    """What is said of a place that a run of another folder owns."""
+    """The message on a place owned by a run of another folder."""
     place, owner = redacted(storage), _noted(storage)[1]
     return f"note: {place} stays: the run in {owner} owns it, here or on another machine"
 
 
 def _is_another(path: str, folder: RunFolder) -> bool:
-    """Whether another folder than this one is there on this machine."""
-    # Not ``Path.exists``, which raises where this user may not look.
+    """Whether a different folder from this one is at that path on this machine."""
+    # Not ``Path.exists``, which raises where this user has no access.
     return os.path.exists(path) and not os.path.samefile(path, folder.path)
 
 
 def _has_joined(folder: RunFolder) -> bool:
-    """Whether this is what a machine keeps that has joined a run: one that begins here has a token first."""
+    """Whether this is the folder of a machine that joined a run: a run begun here gets a token first."""
     return folder.spec.exists() and _token(folder) is None
 
 
@@ -116,8 +116,8 @@ def _token(folder: RunFolder) -> str | None:
 
 
 def _noted(storage: str) -> tuple[str, str]:
-    """The token of the owner that the place names, and the path of its folder; empty if it names none. A
-    run's folder is its own place, without a token."""
+    """The token of the place's owner, and the path of its folder; empty without an owner. A run's folder is
+    its own place, without a token."""
     place = locate(storage)
     with translated(StorageError, f"cannot read {redacted(storage)}"):
         if place.local and RunFolder(Path(place.path)).spec.exists():

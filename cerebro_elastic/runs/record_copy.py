@@ -1,12 +1,12 @@
 """A copy of a run's record on the storage of its checkpoints, from which a lost etcd is restored.
 
-Whoever leads adds what its journal has gained, in files that are written once:
+The leader adds the new part of its journal, in files that are written once:
 ``<storage>/record/<leader>/<first byte>.jsonl``, and beside them the spec. Each leader begins with its whole
-journal, and removes the copies of those before it. The newest copy is the one whose last event is. Each file
-ends with a signature by the run's key: who restores from it signs what it says.
+journal, and removes its predecessors' copies. The newest copy is the one with the newest last event. Each
+file ends with a signature by the run's key: a restore signs the file's content.
 
-A restored etcd counts on from far behind the lost one. So a leader whose etcd has not reached the revisions
-of another copy leads a run that continues elsewhere, and ends.
+A restored etcd continues at revisions far above the lost one's. So a leader whose etcd has not reached the
+revisions of another copy leads a run that continues elsewhere, and ends.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from cerebro_elastic.system.files import (
 from cerebro_elastic.system.run_key import FILE_VARIABLE, SIGNATURE, VARIABLE, RunKey
 
 SECONDS = 10.0
-"""Between two additions to the copy."""
+"""Seconds between two additions to the copy."""
 _FOLDER, _SPEC = "record", "spec.json"
 
 
 class RecordCopy:
     """Within the block: while this process ``leads``, by its ``name``, a thread copies the record in
-    ``folder`` to ``storage``. A storage that fails is said once, and tried again."""
+    ``folder`` to ``storage``. A failing storage is reported once, and tried again."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class RecordCopy:
         while not over:
             over = self._over.wait(SECONDS)
             if self._leads():
-                with in_a_hurry():  # the next time is near, and who leaves does not wait for a storage
+                with in_a_hurry():  # the next time is near, and a leaving process does not wait for a storage
                     self._try()
 
     def _try(self) -> None:
@@ -107,7 +107,7 @@ class RecordCopy:
             self._failed = True
 
     def _add(self) -> None:
-        """Copy what the journal has gained. What stands in it behind a line's end may be cut off yet."""
+        """Copy the new part of the journal. Text after the last line's end may yet be cut off."""
         first = self._copied == 0
         others = [name for name in folders(self._place) if name != self._name] if exists(self._place) else []
         later = max(map(self._last_of, others), default=0)
@@ -137,7 +137,7 @@ class RecordCopy:
 
 
 class CopiedRecord(NamedTuple):
-    """What a copy has of a run's record."""
+    """The content of a copy of a run's record."""
 
     events: Sequence[Event]
     spec: bytes
@@ -150,8 +150,8 @@ def has_record(storage: str) -> bool:
 
 
 def fetch_record(run: str, storage: str, key: RunKey) -> CopiedRecord:
-    """The newest copy of the run's record on ``storage``. Raises ``RunError`` if there is none, or one that
-    is not signed with the ``key``."""
+    """The newest copy of the run's record on ``storage``. Raises ``RunError`` if none exists, or if it is not
+    signed with the ``key``."""
     place = locate(storage) / _FOLDER
     if not has_record(storage):
         raise RunError(
@@ -166,12 +166,12 @@ def fetch_record(run: str, storage: str, key: RunKey) -> CopiedRecord:
 
 
 def last_revision(events: Sequence[Event]) -> int:
-    """That of the last event; 0 without one. (Behind a state that was read afresh they may be lower.)"""
+    """The revision of the last event; 0 without one. (After a state read afresh, revisions may be lower.)"""
     return max((event.revision for event in events), default=0)
 
 
 def _events(place: Place, run: str, leader: str, key: RunKey) -> Sequence[Event]:
-    """What one leader has copied, as far as no piece is missing: another may be removing them."""
+    """The events in one leader's copy, up to the first missing piece: another leader may be removing them."""
     content = b""
     for name in sorted(map(posixpath.basename, sizes(place / leader))):
         if name == f"{len(content):015d}.jsonl":

@@ -1,4 +1,4 @@
-"""A run as its record shows it: how it stands now, and what has come of it so far."""
+"""A run as its record shows it: its present status, and its results so far."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 Phase: TypeAlias = Literal["starting", "running", "ended", "stopped", "failed"]
 
 _LOOK_SECONDS = 0.2
-"""How often a run that is followed is looked at."""
+"""Seconds between two looks at a followed run."""
 _PATIENCE = 2.0
-"""Seconds after which a store that is silent counts as gone, if its folder may say so."""
+"""Seconds after which a silent store counts as gone, if its folder may say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +50,15 @@ class RunStatus:
     """
 
     phase: Phase
-    """``starting`` until nodes and configs are registered; ``stopped`` if nobody runs it and it has not
-    ended; ``failed`` if this process has run it in the background, and it raised an error."""
+    """``starting`` until nodes and configs are registered; ``stopped`` if no process runs it and it has not
+    ended; ``failed`` if this process ran it in the background and it raised an error."""
     state: State
-    """Nodes, configs and what is under way."""
+    """Nodes, configs and attempts under way."""
     message: str = ""
-    """The last line that a run in the background has reported, or the error with which it failed."""
+    """The last line reported by a run in the background, or the error with which it failed."""
     head: RecordHead | None = None
-    """Where the leader's record ended when it last assigned a unit that is still under way; if none is, where
-    the record in the folder ends. ``None`` if that is not known."""
+    """The head of the leader's record at the last assignment of a unit still under way; without one, the head
+    of the record in the folder. ``None`` if unknown."""
 
     @property
     def live(self) -> bool:
@@ -77,7 +77,7 @@ class RunStatus:
 
 
 class RecordedRun:
-    """What can be read of a run, live or ended, on this machine or on others."""
+    """The readable part of a run, live or ended, on this machine or on others."""
 
     def __init__(self, folder: RunFolder, store: StoreSettings | None = None) -> None:
         self.folder = folder
@@ -90,7 +90,7 @@ class RecordedRun:
 
     @cached_property
     def id(self) -> str:
-        """The run's id. A folder may have another name than its run: a machine that joined has one beside
+        """The run's id. A folder's name may differ from its run's: a machine that joined has one beside
         it."""
         if self.store is not None or not self.folder.spec.exists():
             return self.folder.run
@@ -98,7 +98,7 @@ class RecordedRun:
 
     @property
     def spec(self) -> Spec:
-        """What the run is made from."""
+        """The run's spec."""
         if self.store is None:
             return self.folder.read_spec()
         with known_record(self.store, self.id, believed=False) as (_, spec):
@@ -111,7 +111,7 @@ class RecordedRun:
 
     @property
     def view(self) -> RunView:
-        """The run after all that has happened so far."""
+        """The run after all of its events so far."""
         return self.result.view
 
     def status(self) -> RunStatus:
@@ -120,7 +120,7 @@ class RecordedRun:
             return self._status_in(self.store)
         folder = self.folder
         trusted = folder.endpoint.exists() and not distrust_folder(folder.path)
-        settings = store_of(folder) if trusted else None  # of others' runs the record is enough
+        settings = store_of(folder) if trusted else None  # for others' runs the record is enough
         if settings is not None:
             try:
                 return self._status_in(replace(settings, patience=_PATIENCE))
@@ -143,11 +143,11 @@ class RecordedRun:
         return RunStatus(phase_of(state, live=state.outcome is None), state, head=head)
 
     def follow(self) -> Iterator[RunView]:
-        """Follow the run until it has ended, or nobody on this machine runs it any more.
+        """Follow the run until it has ended, or no process on this machine runs it any more.
 
         Yields:
-            The run's view: at once with all that has happened so far, and then several times a second with
-            what has been added, if anything has.
+            The run's view: at once with all events so far, and then several times a second with the new ones,
+            if any.
 
         Example:
             >>> [len(view.log) for view in Run.open("sweep").follow()][-1]
@@ -162,7 +162,7 @@ class RecordedRun:
                 return
 
     def _events(self) -> Iterator[Sequence[Event]]:
-        """The events so far, and then those of each moment."""
+        """The events so far, and then the new ones of each moment."""
         if self.store is None:
             reader = JournalReader(self.folder.history)
             while True:
@@ -182,13 +182,13 @@ class RecordedRun:
         """Wait for the run's end and return its result.
 
         Args:
-            timeout: Seconds to wait at most.
+            timeout: The most seconds to wait.
 
         Raises:
             TimeoutError: The run has not ended by then; it continues.
             RunFailed: It has ended, and all its configs failed.
-            RunError: Nobody runs it any more, and it has not ended.
-            Exception: What a run in the background, or one of its callbacks, has raised.
+            RunError: No process runs it any more, and it has not ended.
+            Exception: The error of a run in the background, or of one of its callbacks.
         """
         until = None if timeout is None else time.monotonic() + timeout
         view = RunView()
@@ -210,7 +210,7 @@ class RecordedRun:
         seconds: float = DECIDING_SECONDS,
         say: Callable[[str], None] = lambda _text: None,
     ) -> list[Violation]:
-        """Check the run's record, and that all that was made of it agrees with it (imports torch).
+        """Check the run's record, and everything made from it against it (imports torch).
 
         The history is checked against the invariants and its own chain of digests; spec, checkpoints, data,
         logged rows, ``metrics.csv`` and report are checked against the history. Decisions are made again.
@@ -218,14 +218,14 @@ class RecordedRun:
         Args:
             head: A head of the record that you have noted, or its first characters: the record must have it.
             export: The folder of an exported model: the run must have led to it.
-            seconds: For how long decisions are made again.
-            say: It is called with each note: what is worth knowing, and no violation.
+            seconds: The seconds for which decisions are made again.
+            say: It is called with each note: a remark that is not a violation.
 
         Returns:
             The violations; none if the record is sound.
 
         Raises:
-            RunError: The run's checkpoints are not in reach from this machine.
+            RunError: The run's checkpoints are out of reach of this machine.
 
         Example:
             >>> Run.open("sweep").verify()
@@ -236,19 +236,18 @@ class RecordedRun:
         return verify(self.result, head=head, export=export, seconds=seconds, say=say)
 
     def replay(self, config: str = "best") -> Iterator[ReplayedVisit]:
-        """Train a config again on this machine, from its beginning, in the order of its visits (imports
-        torch).
+        """Train a config again on this machine, from its start, in the order of its visits (imports torch).
 
-        No recorded state is used: each unit continues from the one replayed before, and is trained by the
+        No recorded state is used: each unit continues from the previous replayed one, and is trained by the
         same strategy as in the run. A config that began with another one's checkpoint is replayed from that
-        one's beginning; one that began with a checkpoint from outside the run, from there. A unit that was
-        split is trained in its parts, and in one go as well.
+        one's start; one that began with a checkpoint from outside the run, from that checkpoint. A split unit
+        is trained in its parts, and also in one go.
 
         Args:
             config: The config's id; ``best`` for the best one.
 
         Yields:
-            Each visit, when it has been trained again.
+            Each visit, once it has been trained again.
 
         Raises:
             RunError: No such config, or the run's modules or data are not on this machine.
@@ -262,7 +261,7 @@ class RecordedRun:
         return replay(self.result, config)
 
     def compare(self, *others: RecordedRun) -> Comparison:
-        """Compare runs: in what their recipes, data, code and versions differ, and what came of them."""
+        """Compare runs: the differences of their recipes, data, code and versions, and their results."""
         from cerebro_elastic.runs.comparison import compare
 
         return compare([run.result for run in (self, *others)])
@@ -272,7 +271,7 @@ class RecordedRun:
         return self.result.to_pandas(per)
 
     def live_store(self) -> StoreSettings | None:
-        """The settings of the store while the run may be live; ``None`` if it surely is not. Raises
+        """The settings of the store while the run may be live; ``None`` if it is certainly not. Raises
         ``RunError`` if others can have made its folder."""
         if self.store is not None:
             return self.store

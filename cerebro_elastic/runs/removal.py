@@ -1,4 +1,4 @@
-"""Removes runs, and checkpoints of runs that have ended. What goes is said before it does."""
+"""Removes runs, and checkpoints of runs that have ended. The removal is announced first."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from cerebro_elastic.system.files import check_own, exists, locate, redacted, re
 from cerebro_elastic.system.words import counted, some_of
 
 Kept: TypeAlias = Literal["best", "last", "winner"]
-"""Which checkpoints stay: each config's best, each config's last, or the best config's best."""
+"""The checkpoints that stay: each config's best, each config's last, or the best config's best."""
 
 _PATIENCE = 3.0
-"""Seconds for which an etcd is waited for that may be gone."""
+"""Seconds of the wait for an etcd that may be gone."""
 _KEYS = 100
-"""Keys that are deleted at once; etcd takes 128."""
+"""The most keys deleted at once; etcd takes 128."""
 
 
 def check_kept(names: Sequence[str]) -> tuple[Kept, ...]:
@@ -43,7 +43,7 @@ def check_kept(names: Sequence[str]) -> tuple[Kept, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What is removed with a run."""
+    """The parts of a run to remove."""
 
     folder: RunFolder
     spec: Spec | None
@@ -51,7 +51,7 @@ class Removal:
 
     @classmethod
     def of(cls, folder: RunFolder) -> Removal:
-        """Of the run in this folder. Raises ``RunError`` if it is live, or another user's."""
+        """The removal of the run in this folder. Raises ``RunError`` if it is live, or another user's."""
         check_own(folder.path)
         _refuse_live(folder, "removed")
         try:
@@ -63,7 +63,7 @@ class Removal:
         return removal
 
     def lines(self) -> Iterator[str]:
-        """What goes, and what suffers from it, a sentence for each."""
+        """A sentence for each part to remove, and for each run that depends on it."""
         places = places_of(self.folder, self.spec) if self.spec is not None else [self.folder.path]
         for place in places:
             yield f"{place} ({bytes_text(disk_bytes(place))})"
@@ -82,7 +82,7 @@ class Removal:
             )
 
     def perform(self) -> None:
-        """Remove it. Raises ``RunError`` if it has become live."""
+        """Remove the run. Raises ``RunError`` if it has become live."""
         try:
             with self.folder.locked():
                 if (url := self._storage()) is not None:
@@ -98,7 +98,7 @@ class Removal:
             _refuse_live(self.folder, "removed")
 
     def _storage(self) -> str | None:
-        """The URL of checkpoints and logs, unless they are on this machine, or another run's."""
+        """The URL of checkpoints and logs, unless they are on this machine or belong to another run."""
         spec = self.spec
         if spec is None or spec.plan.run != self.folder.run or locate(spec.storage).local:
             return None
@@ -155,8 +155,7 @@ def users_of(folder: RunFolder, spec: Spec | None) -> list[str]:
 
 
 def _other_runs(folder: RunFolder) -> Iterator[tuple[str, str, str]]:
-    """The other runs of the home that can be read: id, data, and with which checkpoint they began, if with
-    one."""
+    """The other readable runs of the home: id, data, and the checkpoint with which they began, if any."""
     for other in folders(folder.path.parent):
         if other.path != folder.path:
             with suppress(CerebroError):
@@ -167,7 +166,7 @@ def _other_runs(folder: RunFolder) -> Iterator[tuple[str, str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What is removed of a run's checkpoints."""
+    """The checkpoints of a run to remove."""
 
     run: str
     keep: tuple[Kept, ...]
@@ -176,18 +175,18 @@ class Pruning:
     bytes: int
     """Their size."""
     kept: int
-    """How many checkpoints stay."""
+    """The number of checkpoints that stay."""
     configs: int
-    """How many configs the run has."""
+    """The number of the run's configs."""
     exportable: tuple[str, ...]
     """The configs whose best checkpoint stays: they can be exported, and other runs can begin with them."""
     extendable: tuple[str, ...]
     """The configs whose last checkpoint stays: the run can be extended by them."""
     used_by: tuple[str, ...]
-    """The other runs that began with one of those to remove."""
+    """The other runs that began with a checkpoint to remove."""
 
     def lines(self) -> Iterator[str]:
-        """What goes, and what can still be done then, a sentence for each."""
+        """A sentence for each part to remove, and for each remaining use."""
         if not self.urls:
             yield f"run {self.run}: nothing to remove"
             return
@@ -209,7 +208,7 @@ class Pruning:
 
 
 def pruning(result: RunResult, keep: Sequence[str]) -> Pruning:
-    """What ``prune`` would remove.
+    """The checkpoints that ``prune`` would remove.
 
     Raises:
         RunError: The run has not ended, is live, or is another user's.
@@ -250,13 +249,13 @@ def pruning(result: RunResult, keep: Sequence[str]) -> Pruning:
 def _with(
     rows: Sequence[ConfigResult], urls: Set[str], pick: Callable[[ConfigResult], CheckpointRef | None]
 ) -> tuple[str, ...]:
-    """The configs whose checkpoint that is picked is one of ``urls``."""
+    """The configs whose picked checkpoint is one of ``urls``."""
     refs = ((row.config, pick(row)) for row in rows)
     return tuple(sorted(config for config, ref in refs if ref is not None and ref.url in urls))
 
 
 def prune(result: RunResult, planned: Pruning) -> None:
-    """Remove the checkpoints that were ``planned``; a note stays in the place of each."""
+    """Remove the ``planned`` checkpoints; a note stays in the place of each."""
     from cerebro_elastic.hop import checkpoint
 
     with result.folder.locked():

@@ -30,12 +30,12 @@ class Run(ControlledRun):
 
     ``Run.open`` finds one, and ``run(..., wait=False)`` starts one in the background of this process. Such a
     run is led by a thread, so that a recipe may have Python objects and callbacks see yours; its nodes are
-    processes of their own, as always. As a context manager it is stopped with its block if it has not ended,
-    as by Ctrl-C, and so it is when this process exits. What was committed is safe, and the same call of
-    ``run`` continues it.
+    separate processes, as always. As a context manager it is stopped at the end of its block if it has not
+    ended, as by Ctrl-C; the exit of this process stops it, too. Committed units are safe, and the same call
+    of ``run`` continues it.
 
-    What stops, resumes, clones, drains and ends needs a live run. Each is one transaction, is recorded in the
-    history, and takes effect at once. The search leaves the configs alone that a person has decided on.
+    Stopping, resuming, cloning, draining and ending need a live run. Each is one transaction, is recorded in
+    the history, and takes effect at once. The search leaves alone the configs on which a person has decided.
 
     Example:
         >>> with run("sweep.yaml", run_id="background", wait=False) as background:
@@ -50,7 +50,7 @@ class Run(ControlledRun):
     """
 
     in_background: ClassVar[dict[Path, Run]] = {}
-    """The runs that this process has in the background, or had, by folder."""
+    """The present and former background runs of this process, by folder."""
 
     @classmethod
     def open(
@@ -96,9 +96,9 @@ class Run(ControlledRun):
         self.close()
 
     def close(self) -> None:
-        """Stop a run in the background of this process, if it has not ended, and wait until nothing of it is
-        left here. While the recipe is being checked, that takes until the check's end. A run that is live
-        elsewhere is not touched."""
+        """Stop a run in the background of this process, if it has not ended, and wait until all of its
+        threads and processes here have ended. During the check of the recipe, that takes until the check's
+        end. A run that is live elsewhere is not touched."""
 
     def plan(
         self,
@@ -108,19 +108,19 @@ class Run(ControlledRun):
         stop: Sequence[str] = (),
         deadline: str | None = None,
     ) -> LiveForecast:
-        """Forecast when the live run ends, as it is and if something happened to it now. Nothing is changed.
+        """Forecast when the live run ends, as it is and after a change. Nothing is changed.
 
-        The rest of the run is simulated from its present state, with the seconds that its units took.
+        The rest of the run is simulated from its present state, with the measured seconds of its units.
 
         Args:
             lose: Nodes that are lost.
-            add: How many nodes join, like those that it has.
+            add: The number of nodes that join, like the present ones.
             stop: Configs that are stopped.
             deadline: A duration such as ``2h30m``, or a date and time such as ``2026-12-01T08:00``. The
-                answer says whether it holds, and otherwise with what it would.
+                answer says whether it holds, and otherwise names the changes with which it would.
 
         Raises:
-            RunError: The run is not live, or has not trained a unit yet; there is no such node or config; or
+            RunError: The run is not live, or has not trained a unit yet; no such node or config exists; or
                 the deadline is past.
 
         Example:
@@ -150,21 +150,21 @@ class Run(ControlledRun):
     ) -> RunResult:
         """Continue an ended run, for more epochs, configs or budget.
 
-        Each config continues from its last checkpoint, as a resumed fit does: what a training has made of the
-        number of epochs, such as a schedule, stays as its state has it.
+        Each config continues from its last checkpoint, like a resumed fit: values that a training derived
+        from the number of epochs, such as a schedule, stay as in its state.
 
-        A run with an etcd of its own continues in this process, as by ``run``. One of a shared etcd continues
-        as soon as its hosts are started again, each with the same command as before.
+        A run with its own etcd continues in this process, as by ``run``. One of a shared etcd continues as
+        soon as its hosts are started again, each with the same command as before.
 
         Args:
             epochs: The epochs of each config in all. Those that have used up theirs continue from their
                 checkpoints.
             num: How many configs the search may propose in all.
             budget: Bounds of the recipe's ``search.budget`` by name, and their new values.
-            configs: Only these configs get more epochs, also if the search or the task had stopped them.
+            configs: Only these configs get more epochs, even if the search or the task had stopped them.
             top: The number of best configs that get more epochs.
             by: The name of the person who requests it, for the record.
-            changed_code: Go on though the code has changed since the configs were trained.
+            changed_code: Continue although the code has changed since the configs were trained.
             grace: Seconds that the nodes have to leave when the run is stopped.
             callbacks: They are called when a unit, an epoch and the run have ended.
             watcher: It gets lines of text and the run's state, as the command line shows them.
@@ -210,16 +210,16 @@ class Run(ControlledRun):
         watcher: Watcher | None = None,
     ) -> RunResult:
         """Train failed configs again: from their last checkpoints, or from the start if they have none, with
-        the code as it is now. The tries of their units count anew.
+        the present code. The tries of their units count from 0 again.
 
-        A run with an etcd of its own continues in this process, as by ``run``. One of a shared etcd continues
-        as soon as its hosts are started again. In a live run the configs continue at once, with the code that
+        A run with its own etcd continues in this process, as by ``run``. One of a shared etcd continues as
+        soon as its hosts are started again. In a live run the configs continue at once, with the code that
         the run has imported; so it is refused if that has changed.
 
         Args:
             configs: The ids of failed configs; by default all that have failed.
             by: The name of the person who requests it, for the record.
-            changed_code: In a run that was stopped, also continue configs that have not failed though the
+            changed_code: In a run that was stopped, also continue configs that have not failed, although the
                 code has changed since.
             grace: Seconds that the nodes have to leave when the run is stopped.
             callbacks: They are called when a unit, an epoch and the run have ended.
@@ -229,8 +229,8 @@ class Run(ControlledRun):
             The run's result; of a live run or a shared etcd, the run as it is now.
 
         Raises:
-            RunError: No config has failed, one that is named has not, its last checkpoint is gone, or the
-                code has changed.
+            RunError: No config has failed, a named one has not, its last checkpoint is gone, or the code has
+                changed.
 
         Example:
             >>> Run.open("sweep").retry()
@@ -254,15 +254,15 @@ class Run(ControlledRun):
         Args:
             folder: A new or empty folder, or its URL.
             config: The config's id; ``best`` for the best one.
-            merged: Of an adapter of PEFT: write the base with the adapter in it.
+            merged: For an adapter of PEFT: write the base with the adapter merged into it.
 
         Returns:
-            What was exported, and what of its state the files do not have.
+            The exported config, with the parts of its state that the files do not have.
 
         Raises:
             RunError: No such config, nothing to export yet, or the folder is not empty.
             StorageError: The storage cannot be reached, or ``folder`` is no path or URL.
-            TaskError: The task does not say how its models are exported, or has no adapters to merge.
+            TaskError: The task does not define the export of its models, or has no adapters to merge.
 
         Example:
             >>> exported = Run.open("sweep").export("best-model")
@@ -276,18 +276,18 @@ class Run(ControlledRun):
         return export(self.result, folder, config, merged=merged)
 
     def test(self, top: int = 1, *, by: str = "") -> list[Measurement]:
-        """Measure the best configs of a run that has ended on its test set (imports torch).
+        """Measure the best configs of an ended run on its test set (imports torch).
 
         The recipe's ``data.test`` keeps its rows from all units. A run measures its best config by itself,
-        when it ends. A model that was measured before is not measured again.
+        when it ends. A model measured before is not measured again.
 
         Args:
-            top: How many of the best configs. They stay ranked by validation: a choice among them by the
-                test set would use it up.
+            top: The number of best configs. They stay ranked by validation: a choice among them by the test
+                set would use it up.
             by: The name of the person who requests it, for the record.
 
         Returns:
-            What each of them has reached, the best by validation first.
+            The measurement of each of them, the best by validation first.
 
         Raises:
             NoTestSet: The run has no test set: the message says what to add.
@@ -304,14 +304,15 @@ class Run(ControlledRun):
         return measure_best(self.result, top, one_line(by))
 
     def prune(self, keep: Sequence[Kept] = ("best",), *, dry: bool = False) -> Pruning:
-        """Remove checkpoints of a run that has ended. A note stays in the place of each.
+        """Remove checkpoints of an ended run. A note stays in the place of each.
 
         Args:
-            keep: What stays: each config's ``best``, each config's ``last``, the ``winner``'s best.
-            dry: Whether only to say what would be removed.
+            keep: The checkpoints that stay: each config's ``best``, each config's ``last``, the ``winner``'s
+                best.
+            dry: Whether only to return what would be removed.
 
         Returns:
-            What was removed, and what can still be done.
+            The removed checkpoints, and the remaining uses of the run.
 
         Raises:
             RunError: The run has not ended, is live, or is another user's.
@@ -325,8 +326,8 @@ class Run(ControlledRun):
         return planned
 
     def remove(self) -> None:
-        """Remove the run and all that is its: its folder, its checkpoints and logs wherever they are, and its
-        keys in an etcd that it shares.
+        """Remove the run and everything that belongs to it: its folder, its checkpoints and logs wherever
+        they are, and its keys in a shared etcd.
 
         Raises:
             RunError: The run is live, or another user's.
@@ -344,7 +345,7 @@ class Run(ControlledRun):
             )
 
     def report(self, output: str | Path | None = None) -> str:
-        """Write the run's report, as far as it has come: one HTML page that needs no network.
+        """Write the run's report up to now: one HTML page that needs no network.
 
         Args:
             output: A file or URL, by default ``report.html`` in the run's folder, or ``RUN.html`` here if

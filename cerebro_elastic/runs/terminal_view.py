@@ -1,4 +1,4 @@
-"""What a run shows in the terminal while it is live."""
+"""The view of a live run in the terminal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """Gets what a run reports while it is live."""
+    """Gets the reports of a live run."""
 
     say: Callable[[str], None] = lambda _text: None
     """It is called with a line of text at each step."""
@@ -51,16 +51,16 @@ class Watcher:
 _LINE = 400
 """Characters of a line about a failure."""
 _LINE_SECONDS = 60.0
-"""How often a line says how far the run has come, where no table moves."""
+"""Seconds between two lines on the run's progress, if no table moves."""
 
 
 class TerminalView:
-    """Shows what a run reports to its ``watcher``.
+    """Shows a run's reports to its ``watcher``.
 
     In a terminal these are tables of nodes and configs, sorted by the ``objective``, and lines
-    about unusual events. Elsewhere, or without ``moving``, it shows lines alone: one a minute, one for each
-    new best, and one when it turns out that the budget will hold, or will not. ``verbose`` adds a line
-    for every epoch of every config, and the optimality gap. ``conclude`` prints the result."""
+    about unusual events. Elsewhere, or without ``moving``, it shows only lines: one a minute, one for each
+    new best, and one when it becomes clear whether the budget will hold. ``verbose`` adds a line for every
+    epoch of every config, and the optimality gap. ``conclude`` prints the result."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class TerminalView:
             return
         elapsed = time.monotonic() - self._began
         if self._before.plan is None and state.usage.began is not None:
-            self._has_begun = _first_attempt(state) is not None  # before this view came to the run
+            self._has_begun = _first_attempt(state) is not None  # before this view joined the run
         for event in events:
             line = self._unusual(event) or (None if self._live else self._progress(event, state, elapsed))
             for text in filter(None, (line, self._first(state))):
@@ -149,8 +149,8 @@ class TerminalView:
             self._live.update(view, refresh=True)
 
     def _unusual(self, event: Event) -> str | None:
-        """A line about an unusual event. A failure that several units have is shown in full once. What is
-        reused was said when the run began; of leaders, only those that are others."""
+        """A line about an unusual event. A failure of several units is shown in full once. Reused units were
+        reported at the run's start; a leader is reported only if it is a different one."""
         mark = None if isinstance(event, UnitsReused) else mark_of(event, self._before)
         line = None if mark is None else mark.text
         if isinstance(event, LeaderChanged):
@@ -163,14 +163,14 @@ class TerminalView:
         return line and brief(shortened(line), _LINE)
 
     def _first(self, state: State) -> str | None:
-        """The first unit of a node that is ready, once: from then on the run trains."""
+        """A line on the first unit of a ready node, once: from then on the run trains."""
         if self._has_begun or (attempt := _first_attempt(state)) is None:
             return None
         self._has_begun = True
         return f"first unit: {attempt.unit} on {attempt.node}"
 
     def _say_missing(self, state: State) -> None:
-        """Say what the run waits for, when that changes."""
+        """Report the things that the run waits for, when they change."""
         missing = lacking(waits(state, state.plan)) if state.plan else []
         for line in missing:
             if line not in self._missing:
@@ -178,7 +178,7 @@ class TerminalView:
         self._missing = missing
 
     def _say_budget(self, state: State, elapsed: float) -> None:
-        """Say what the budget is before the first unit, and whether it will hold, when that changes."""
+        """Report the budget before the first unit, and whether it will hold, when that changes."""
         if state.plan is None:
             return
         if self._budget_due is None:
@@ -193,7 +193,7 @@ class TerminalView:
             self._say(outlook.text)
 
     def _progress(self, event: Event, state: State, elapsed: float) -> str | None:
-        """A line of progress, where no table moves: a new best, all epochs, or now and then the summary."""
+        """A line of progress, if no table moves: a new best, all epochs, or now and then the summary."""
         if not isinstance(event, UnitCommitted) or not state.plan:
             return None
         ends = _ended_epoch(event.visit, state)
@@ -209,8 +209,8 @@ class TerminalView:
         return f"{unit.config} epoch {unit.epoch + 1}/{state.plan.epochs} {metrics} ({summary})"
 
     def _leads(self, config: str, state: State) -> bool:
-        """Whether another config, or another value, is the best since this ``config`` has ended an epoch. All
-        configs are looked at only where the rest could be better now."""
+        """Whether the best config or its value has changed since this ``config`` ended an epoch. All configs
+        are compared only if the others could be better now."""
         if self._objective is None or state.plan is None:
             return False
         if self._best is None or self._best[0] == config or state.plan.has_members:
@@ -224,12 +224,12 @@ class TerminalView:
 
 
 def _first_attempt(state: State) -> Attempt | None:
-    """An attempt of a node that is ready."""
+    """An attempt of a ready node."""
     nodes = state.nodes
     return next((a for n, a in state.attempts.items() if n in nodes and not nodes[n].starting), None)
 
 
 def _ended_epoch(visit: Visit, state: State) -> bool:
-    """Whether the config is where the visit left it, behind its epoch's end."""
+    """Whether the config is where the visit left it, after its epoch's end."""
     config = state.configs[visit.unit.config]
     return config.epoch > visit.unit.epoch and config.head == visit.output

@@ -1,4 +1,4 @@
-"""What people ask of a run, as one table: each verb's arguments, what it does, and what it answers.
+"""People's actions on a run, as one table: each verb's arguments, its effect, and its answer.
 
 The commands (``cli/control.py``, ``cli/start.py``) and the requests of the live page are made from it.
 """
@@ -60,7 +60,7 @@ class Verb(BaseModel):
     by: By = ""
 
     def perform(self, run: Run) -> Done:
-        """Do it. Raises ``RunError`` as the method of ``Run`` does."""
+        """Perform the verb. Raises ``RunError`` like the method of ``Run``."""
         raise NotImplementedError
 
     def record(self) -> dict[str, Any]:
@@ -187,8 +187,8 @@ class Extend(Verb):
             raise ValueError(f"{error}: give KEY=NUMBER, such as units=400") from None
 
     def perform(self, run: Run) -> Done:
-        """Extend it without waiting: the run continues in a process of its own, or waits for its hosts. All
-        is checked before anything is changed."""
+        """Extend it without waiting: the run continues in its own process, or waits for its hosts. Everything
+        is checked before the first change."""
         from cerebro_elastic.runs.start.extend_and_retry import Terms, extend, planned
 
         result = run.result
@@ -254,7 +254,7 @@ def checked(kind: type[_Arguments], values: Any) -> _Arguments:
 
 
 def _started(run: Run, verb: Verb, going_on: int) -> Done:
-    """Start the command of the verb, by which the run continues."""
+    """Start the command of the verb, which continues the run."""
     from cerebro_elastic.system.process import PYTHON
 
     command = type(verb).__name__.lower()
@@ -282,7 +282,7 @@ def option_of(field: str) -> str:
 
 
 def as_words(verb: Verb) -> Iterator[str]:
-    """The arguments as a command takes them."""
+    """The arguments in a command's form."""
     for name, value in verb.model_dump(exclude_defaults=True).items():
         pairs = [f"{key}={each}" for key, each in value.items()] if isinstance(value, dict) else value
         for word in pairs if isinstance(pairs, list) else [pairs]:

@@ -1,4 +1,4 @@
-"""The versions of packages that a run is made with: for its record and its report."""
+"""The versions of a run's packages: for its record and its report."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from cerebro_elastic.worker.rendezvous.compatibility import (
 )
 
 DECIDING = ("cerebro-elastic", "numpy", "scipy", "optuna", "cmaes", "ortools")
-"""Packages whose other versions may decide otherwise."""
+"""Packages whose versions may change decisions."""
 TRAINING = ("cerebro-elastic", "torch", "numpy")
-"""Packages whose other versions may train otherwise, besides those that plugins need."""
+"""Packages whose versions may change training, besides those that plugins need."""
 
 
 def installed(packages: Iterable[str]) -> dict[str, str]:
-    """The versions of those ``packages`` that are installed."""
+    """The versions of the installed ones of these ``packages``."""
     versions = {}
     for package in packages:
         try:
@@ -41,13 +41,13 @@ def installed(packages: Iterable[str]) -> dict[str, str]:
 
 
 def training() -> dict[str, str]:
-    """The versions of all installed packages that may decide what a unit's result is."""
+    """The versions of all installed packages that may affect a unit's result."""
     return installed([*TRAINING, *plugin_packages()])
 
 
 def other_code(spec: Spec) -> list[str]:
-    """What made the run of ``spec`` and is another here, a sentence for each: the package's version and code,
-    and the user's files."""
+    """The differences between the makings of the run of ``spec`` and those here, a sentence for each: the
+    package's version and code, and the user's files."""
     texts = []
     if spec.version != __version__:
         texts.append(f"cerebro-elastic {spec.version} made the run, and here is {__version__}")
@@ -59,8 +59,8 @@ def other_code(spec: Spec) -> list[str]:
 
 
 def other_versions(spec: Spec, events: Iterable[Event]) -> list[str]:
-    """The versions of Python and of packages on record with the run's leaders that are others here, a
-    sentence for each. (``other_code`` has the version of this package.)"""
+    """The versions of Python and of packages, recorded by the run's leaders, that differ here, a sentence for
+    each. (``other_code`` has the version of this package.)"""
     here = on_record(spec)
     recorded: dict[str, dict[str, None]] = {}
     for event in events:
@@ -82,15 +82,15 @@ def _digest_here(spec: Spec, name: str) -> str:
 
 
 def on_record(spec: Spec) -> dict[str, str]:
-    """The versions that a leader records of the run of ``spec``: of all that decides, and of all that may
-    decide what a unit's result is."""
+    """The versions that a leader records for the run of ``spec``: of everything that decides, and of
+    everything that may affect a unit's result."""
     recipe = spec.load_recipe()
     return deciding(recipe) | of_units(spec, recipe)
 
 
 def of_units(spec: Spec, recipe: Recipe) -> dict[str, str]:
-    """The versions of what may decide a unit's result: Python, the processor, what the task needs, and the
-    packages that the user's code imports."""
+    """The versions of everything that may affect a unit's result: Python, the processor, the task's packages,
+    and the packages that the user's code imports."""
     own = installed([*TRAINING, *packages_of(recipe.task), *_imported(spec)])
     return {"python": platform.python_version(), "processor": _processor(), **own}
 
@@ -103,14 +103,14 @@ def _imported(spec: Spec) -> Iterator[str]:
     names = {name for file in files for name in packages_imported(file) if not {name, f"{name}.py"} & own}
     unknown = {name for name in names if not installed([name])}
     yield from names - unknown
-    if unknown:  # to look through all packages takes a second
+    if unknown:  # looking through all packages takes a second
         found = packages_distributions()
         yield from (distribution for name in unknown for distribution in found.get(name, ()))
 
 
 @functools.cache
 def _processor() -> str:
-    """The kind of this machine's processor: others may round otherwise."""
+    """The kind of this machine's processor: others may round differently."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

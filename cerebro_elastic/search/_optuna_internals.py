@@ -1,6 +1,6 @@
-"""What is private to optuna. Tried with optuna 5.
+"""Private names of optuna. Tested with optuna 5.
 
-``tests/search/test_optuna_internals.py`` names what an upgrade takes away.
+``tests/search/test_optuna_internals.py`` names each one that an upgrade removes.
 """
 
 from __future__ import annotations
@@ -18,5 +18,5 @@ def is_in(distribution: BaseDistribution, value: Any) -> bool:
     """Whether ``value`` may be drawn from ``distribution``."""
     try:
         return distribution._contains(distribution.to_internal_repr(value))
-    except ValueError:  # it is none of the choices, or no number
+    except ValueError:  # it is not one of the choices, or not a number
         return False

@@ -1,4 +1,4 @@
-"""What a search's budget leaves. A run ends its best within its budget, so an epoch that cannot end in it is
+"""The rest of a search's budget. A run ends its best within its budget, so an epoch that cannot end in it is
 not begun."""
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from cerebro_elastic.search.criterion import Criterion
 from cerebro_elastic.system.words import counted
 
 MARGIN = 1.05
-"""How much longer than its units a training takes, by what waits for others."""
+"""The ratio of a training's time, waits included, to that of its units."""
 CONFIGS_PER_NODE = 1
-"""How many of the configs that will finish train at a time for each node (docs/decisions/time-budgets.md)."""
+"""The number of configs, per node, that train at a time among those that will finish
+(docs/decisions/time-budgets.md)."""
 USED_UP = "the search's budget is used up"
-"""With this begins the reason of a config that the search has stopped for its budget."""
+"""The start of the reason of a config that the search has stopped for its budget."""
 
 
 def exhausted(budget: Budget, context: SearchContext, criterion: Criterion) -> str | None:
     """The reason why the search ends now, or ``None`` if it continues.
 
-    Time is that of the recorded visits, so that every controller comes to the same answer. Units that have
-    begun are finished.
+    Time is that of the recorded visits, so that every controller finds the same answer. Units that have begun
+    are finished.
     """
     usage = context.usage
     units = usage.units + usage.reused
@@ -74,8 +75,8 @@ def is_timed(budget: Budget) -> bool:
 
 
 def budget_ends(budget: Budget, context: SearchContext) -> Mapping[str, float]:
-    """By what bounds the run's time: when it ends for that, if all nodes stay; wall-clock seconds, infinite
-    without a bound. A run in which no unit has begun has begun now."""
+    """By name of each bound of the run's time: when the bound ends the run, if all nodes stay; wall-clock
+    seconds, infinite without a bound. A run without a begun unit counts as beginning now."""
     began = context.now if context.usage.began is None else context.usage.began
     ends = {
         "the end": began + _paused(context) + (math.inf if budget.seconds is None else budget.seconds),
@@ -90,15 +91,14 @@ def budget_ends(budget: Budget, context: SearchContext) -> Mapping[str, float]:
 
 
 def _paused(context: SearchContext) -> float:
-    """The seconds since the first unit began in which the run had no nodes: they count for no budget but the
-    deadline."""
+    """The seconds without nodes since the first unit began: they count only towards the deadline."""
     began = context.usage.began
     return 0.0 if began is None else paused_seconds(context.stays, began)
 
 
 def finishing(budget: Budget, context: SearchContext) -> list[str]:
-    """The live configs that the budget is enough to train to their end, if nothing waits: first those of
-    people, then those that have come furthest."""
+    """The live configs that the budget suffices to train to their end, if nothing waits: first people's
+    configs, then those that are furthest."""
     seconds = min(budget_ends(budget, context).values()) - context.now
     node_seconds, units, found = seconds * context.nodes, units_within(budget, context), list[str]()
     for view in by_progress(context):
@@ -117,12 +117,12 @@ def by_progress(context: SearchContext) -> list[ConfigView]:
 
 
 def units_of_training(view: ConfigView, context: SearchContext) -> int:
-    """The training units that a config has left."""
+    """A config's remaining training units."""
     return max(0, context.epochs * context.partitions - view.units)
 
 
 def seconds_of_training(view: ConfigView, context: SearchContext) -> float:
-    """The expected seconds of all units that a config has left, one after the other."""
+    """The expected seconds of all of a config's remaining units, one after the other."""
     of_epoch, units = units_of_epoch(view, context), units_of_training(view, context)
     rest, usual = context.rest_seconds(view.config), context.rest_seconds("")
     training = rest * units / of_epoch if of_epoch else rest + usual * units / context.partitions
@@ -130,21 +130,21 @@ def seconds_of_training(view: ConfigView, context: SearchContext) -> float:
 
 
 def held(budget: Budget, context: SearchContext) -> list[str]:
-    """The live configs that come after those that are to finish within the budget: of these a few train at a
-    time, so that the budget ends few in the middle."""
+    """The live configs that come after those that will finish within the budget: only a few of the latter
+    train at a time, so that the budget ends few in the middle."""
     first = {*finishing(budget, context)[: CONFIGS_PER_NODE * context.nodes]}
     return [view.config for view in by_progress(context) if view.config not in first]
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a budget of units or epochs leaves for epochs that have not begun."""
+    """The part of a budget of units or epochs that is left for epochs that have not begun."""
 
     units: float
-    """Units that no config has taken, nor needs to end an epoch that it may begin; infinite without such a
+    """Units neither taken by a config nor needed to end an epoch that it may begin; infinite without such a
     budget."""
     stops: Mapping[str, str]
-    """By config between two epochs: why it may not begin the next one."""
+    """By config between two epochs: why the next one may not begin."""
 
 
 def room_of(budget: Budget, context: SearchContext, criterion: Criterion) -> Room:
@@ -155,7 +155,7 @@ def room_of(budget: Budget, context: SearchContext, criterion: Criterion) -> Roo
     between = []
     for view in context.configs:
         if view.status is not Status.LIVE:
-            left -= not view.idle  # a person has stopped it in a unit
+            left -= not view.idle  # a person stopped it in a unit
         elif view.by_hand or has_begun(view, context):
             left -= units_of_epoch(view, context)
         else:
@@ -173,14 +173,14 @@ def room_of(budget: Budget, context: SearchContext, criterion: Criterion) -> Roo
 
 
 def units_within(budget: Budget, context: SearchContext) -> float:
-    """How many units the budget leaves; infinite without one of units or epochs."""
+    """The units left in the budget; infinite without a budget of units or epochs."""
     bounds = (budget.units, None if budget.epochs is None else budget.epochs * context.partitions)
     limit = min((bound for bound in bounds if bound is not None), default=math.inf)
     return limit - context.usage.units - context.usage.reused
 
 
 def units_of_epoch(view: ConfigView, context: SearchContext) -> int:
-    """The training units that a config's epoch takes more; of all its trainings that are live, or can be
+    """The remaining training units of a config's epoch; of all its trainings that are live or can be
     resumed."""
     trainings = view.members or [view]
     going_on = [each for each in trainings if each.status is Status.LIVE] or trainings
@@ -188,7 +188,7 @@ def units_of_epoch(view: ConfigView, context: SearchContext) -> int:
 
 
 def is_trained(view: ConfigView, context: SearchContext) -> bool:
-    """Whether nothing but evaluations is left of the config's epoch."""
+    """Whether only evaluations remain of the config's epoch."""
     return view.units == (view.epochs + 1) * context.partitions
 
 

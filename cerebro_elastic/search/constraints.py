@@ -60,7 +60,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {"abs": abs, "len": len, "max": m
 
 
 _Condition: TypeAlias = tuple[frozenset[str], Callable[[HParams], Any]]
-"""The hyper-parameters that it is about, and whether it holds for values of them."""
+"""The names of its hyper-parameters, and whether it holds for their values."""
 
 
 def constraint_of(recipe: Recipe) -> Constraint:
@@ -79,7 +79,7 @@ def _checked(recipe: Recipe, index: int, text: str) -> Constraint:
         raise RecipeError(f"{place}: {exc}") from exc
 
     def check(hparams: HParams) -> bool:
-        if not names <= hparams.keys():  # it is about a branch that this config does not take
+        if not names <= hparams.keys():  # it concerns a branch that this config does not take
             return True
         try:
             decision = holds(hparams)
@@ -115,7 +115,7 @@ def _expression(text: str, space: Mapping[str, Any]) -> _Condition:
 
 
 def _allow(node: ast.AST, space: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for anything that ``_evaluate`` does not know."""
+    """Raise ``ValueError`` for anything that ``_evaluate`` does not support."""
     match node:
         case ast.Name(id=name):
             if name not in space:

@@ -25,7 +25,7 @@ class Criterion:
     mode: str
     """``min`` if small values are better, ``max`` if large ones are."""
     constraints: tuple[Constraint, ...] = ()
-    """What other metrics must be at the end of an epoch."""
+    """Bounds of other metrics at the end of an epoch."""
 
     @classmethod
     def of(cls, objective: Objective, metric: str | None = None) -> Criterion:
@@ -33,25 +33,25 @@ class Criterion:
         return cls(metric or objective.metric, objective.mode, objective.constraints)
 
     def value(self, point: Point) -> float:
-        """The metric as it was logged; NaN if it was not."""
+        """The metric's logged value; NaN without one."""
         return point.metrics.get(self.metric, math.nan)
 
     def finite(self, point: Point) -> bool:
         return math.isfinite(self.value(point))
 
     def loss(self, point: Point) -> float:
-        """An epoch's end that breaks a constraint has the worst loss."""
+        """The loss at an epoch's end; the worst one if a constraint is broken."""
         if point.ends and not self.excess(point) < 0:
             return math.inf
         return loss(self.value(point), self.mode)
 
     def excess(self, point: Point) -> float:
-        """By how much the constraint is broken that is broken most; below 0 if all hold."""
+        """The excess of the constraint that is broken most; below 0 if all hold."""
         return max((each.excess(point.metrics) for each in self.constraints), default=-1.0)
 
     def forgiving(self, folds: Sequence[Point], mean: Point) -> Criterion:
-        """With constraints as much wider as one of the ``folds`` is worse than their ``mean``; without one of
-        which a fold has no value."""
+        """The criterion with constraints widened by the gap between the worst of the ``folds`` and their
+        ``mean``; constraints without a value for each fold are dropped."""
         wider = {
             each: max(each.excess(fold.metrics) for fold in folds) - each.excess(mean.metrics)
             for each in self.constraints
@@ -71,7 +71,7 @@ class Criterion:
         return f"{self.metric} {-loss if self.mode == 'max' else loss:.4g}"
 
     def check_logged_at(self, points: Iterable[Point]) -> None:
-        """Raise ``SearchError`` if points exist, and none has the metric."""
+        """Raise ``SearchError`` if points exist but none has the metric."""
         logged, any_points = set[str](), False
         for point in points:
             if self.metric in point.metrics:
@@ -93,11 +93,11 @@ class Resource:
     """``epochs`` or ``units``."""
 
     def of(self, view: ConfigView) -> int:
-        """How far a config has been trained, its parent's training included."""
+        """The amount of a config's training, its parent's included."""
         return view.epochs if self.unit == "epochs" else view.units
 
     def at(self, view: ConfigView, amount: int) -> Point | None:
-        """What the config logged at this amount; ``None`` if it is not there yet, or only its parent was."""
+        """The config's logged point at this amount; ``None`` if only its parent reached it, or neither."""
         curve = view.curve
         if self.unit == "epochs":  # an epoch's end is the first point that counts it
             place = bisect_left(curve, amount, key=lambda point: point.epochs)

@@ -3,12 +3,11 @@ a model of the space (BOHB, Falkner et al. 2018).
 
 A rung is an amount of training after which configs are compared. A config that reaches a rung is promoted if
 it is among the best ``1 / reduction_factor`` of the configs that have reached it. Otherwise it rests: it is
-stopped and keeps its checkpoint, and it is resumed if it comes to be among the best later. In a synchronous
+stopped and keeps its checkpoint, and it is resumed if it becomes one of the best later. In a synchronous
 bracket a rung decides when all of its configs have reached it.
 
-Which searches stay the same when a run is extended follows from the rungs as well: what a search decides in
-an extended run is what it would have decided in a run of that length from the start, apart from the times at
-which results are known.
+The rungs also show which searches allow an extension of a run: the search must decide as in a run of that
+length from the start, apart from the times at which results are known.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ class Bracket:
     """Configs that are compared at the same rungs."""
 
     size: int | None
-    """How many configs the bracket gets; ``None`` for any number."""
+    """The number of the bracket's configs; ``None`` for any number."""
     rungs: Sequence[int]
-    """Epochs or units, rising."""
+    """Epochs or units, ascending."""
 
 
 Plan: TypeAlias = Callable[[int], Sequence[Bracket]]
@@ -59,12 +58,12 @@ class Halving(Procedure):
         self.synchronous = synchronous
         """A rung decides when all configs of its bracket have reached it."""
         self._standings: dict[int, Standings] = {}
-        """By bracket, where they are asynchronous: they follow from the configs, and are kept for speed."""
+        """By bracket, if asynchronous: they follow from the configs, and are cached for speed."""
         if recipe.data.url is None:
             self.brackets(SearchContext(partitions=recipe.data.partitions, epochs=recipe.epochs))
 
     def brackets(self, context: SearchContext) -> Sequence[Bracket]:
-        """The brackets of one round. Their rungs include the epochs that a warm start brings."""
+        """The brackets of one round. Their rungs include the epochs of a warm start."""
         epoch = context.partitions if self._resource.unit == "units" else 1
         behind = self.recipe.search.behind * epoch
         brackets = self._plan(context.epochs * epoch - behind)
@@ -102,7 +101,7 @@ class Halving(Procedure):
         self, bracket: Bracket, members: Sequence[ConfigView], context: SearchContext
     ) -> Iterator[Decision]:
         """Decisions of a bracket whose rungs wait for their configs; from the highest rung down, so that the
-        config that has come furthest is resumed first."""
+        furthest config is resumed first."""
         for rung, awaited in reversed(list(self._rungs(bracket, members, context))):
             points = [point for view in members if (point := self._resource.at(view, rung))]
             self.criterion.check_logged_at(points)
@@ -117,8 +116,8 @@ class Halving(Procedure):
     def _judged_alone(
         self, number: int, bracket: Bracket, members: Sequence[ConfigView], context: SearchContext
     ) -> Iterator[Decision]:
-        """``_judged`` where no rung waits for configs: each continues, or rests, by the configs that have
-        arrived."""
+        """``_judged`` where no rung waits for configs: each continues or rests by comparison with the configs
+        that have arrived."""
         standings = self._standings.get(number)
         if standings is None or [*standings.rungs] != [*bracket.rungs] or not standings.update(members):
             standings = self._standings[number] = Standings(self.criterion, self._resource, bracket.rungs)
@@ -141,7 +140,7 @@ class Halving(Procedure):
     def _rungs(
         self, bracket: Bracket, members: Sequence[ConfigView], context: SearchContext
     ) -> Iterator[tuple[int, Sequence[ConfigView]]]:
-        """The rungs, each with the configs that it waits for."""
+        """The rungs, each with the configs that it awaits."""
         grows = self._grows(bracket, members, context)
         awaited = [*members, ConfigView("to come", {})] if grows else members
         for rung in bracket.rungs:
@@ -180,7 +179,7 @@ def _by_bracket(views: Sequence[ConfigView]) -> Mapping[int, Sequence[ConfigView
 
 
 def _number(brackets: Sequence[Bracket], place: int) -> int:
-    """The bracket of the config that is proposed as number ``place``."""
+    """The bracket of the config proposed as number ``place``."""
     sizes = [bracket.size or 1 for bracket in brackets]
     number, rest = divmod(place, sum(sizes))
     number *= len(sizes)
@@ -192,7 +191,7 @@ def _number(brackets: Sequence[Bracket], place: int) -> int:
 
 
 def asha(recipe: Recipe) -> Halving:
-    """Asynchronous successive halving: one bracket without end."""
+    """Asynchronous successive halving: one unlimited bracket."""
     section = recipe.search
     assert isinstance(section, AshaSearch)
 
@@ -212,7 +211,7 @@ def asha(recipe: Recipe) -> Halving:
 
 
 def hyperband(recipe: Recipe, sampler: str | None = None) -> Halving:
-    """Brackets from the one with most configs and rungs to the one without any rung (Li et al. 2018,
+    """Brackets from the one with the most configs and rungs to the one without rungs (Li et al. 2018,
     algorithm 1)."""
     section = recipe.search
     assert isinstance(section, HyperbandSearch)
@@ -234,7 +233,7 @@ def bohb(recipe: Recipe) -> Halving:
 
 
 def _rungs_below(end: int, recipe: Recipe, section: AshaSearch) -> Sequence[int]:
-    """Rungs from ``min_resource`` on, each ``reduction_factor`` times as far as the last. Raises
+    """Rungs from ``min_resource`` on, each ``reduction_factor`` times as far as the previous one. Raises
     ``RecipeError`` if none exists."""
     rungs = []
     rung = section.min_resource
@@ -252,13 +251,13 @@ def _rungs_below(end: int, recipe: Recipe, section: AshaSearch) -> Sequence[int]
 
 
 def why_not_longer(search: Search, recipe: Recipe, context: SearchContext, epochs: int) -> str | None:
-    """Why configs cannot be trained for ``epochs`` epochs after those of ``context``; ``None`` if nothing of
-    the search depends on their number. ``search`` is that of the longer run."""
+    """Why configs cannot be trained for ``epochs`` epochs after those of ``context``; ``None`` if the search
+    does not depend on their number. ``search`` is that of the longer run."""
     method = recipe.search.method
     if isinstance(search, Halving):
         before, after = search.brackets(context), search.brackets(replace(context, epochs=epochs))
         if [bracket.size for bracket in before] == [None]:
-            return None  # asha: its rungs are the same, and perhaps further ones; configs wait at those
+            return None  # asha: the same rungs, and perhaps further ones; configs wait at those
         if before == after:
             return None
         return (

@@ -1,19 +1,18 @@
 """Searches over configs that are trained on folds, or with several seeds.
 
-Any search decides on such a config as on another: it sees the mean of the trainings that have come so far,
-and its decisions hold for all of them. Decided here:
+Any search decides on such a config as on any other: it sees the mean of the results so far, and its decisions
+hold for all of the config's trainings. Decided here:
 
 - Which trainings wait. A search that judges configs while they train compares them at the ends of epochs, so
-  their trainings advance together. Under any other search only some are begun at a time: each config's first
-  fold, then further ones of the configs that are best so far.
-- *Forgiving early stop* (Bergman, Purucker and Hutter 2024, section 3): when the mean of the folds that are
-  trained is worse than the worst fold of the best config, the other folds are not trained. A measured
-  constraint is forgiven as much: it counts as broken once the mean breaks it by more than a fold of the best
-  config exceeds its mean. (Not under a search that judges configs itself: it may resume what it has stopped,
-  and folds advance together there.)
-- More seeds for the best. When the search wants nothing more, the better half of the configs get another
-  seed, or as many as keep all nodes busy; then the better half of these, until at least two have
-  ``repeats.max``.
+  their trainings advance together. Under any other search only some begin at a time: each config's first
+  fold, then further ones of the best configs so far.
+- *Forgiving early stop* (Bergman, Purucker and Hutter 2024, section 3): when the mean of the trained folds is
+  worse than the worst fold of the best config, the other folds are not trained. A measured constraint has the
+  same tolerance: it counts as broken once the mean breaks it by more than a fold of the best config exceeds
+  its mean. (Not under a search that judges configs itself: it may resume stopped configs, and folds advance
+  together there.)
+- More seeds for the best. When the search is finished, the better half of the configs get another seed, or as
+  many as keep all nodes busy; then the better half of these, until at least two have ``repeats.max``.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ from cerebro_elastic.search.criterion import criteria_of, ranked
 from cerebro_elastic.search.procedure import Procedure
 
 BEGUN_PER_NODE = 2
-"""How many trainings have begun and not ended at a time, for each node. (Fewer
-leave fewer folds to be spared, more begin folds of configs that are given up.)"""
+"""The number of trainings per node that have begun and not ended. (Fewer leave fewer folds to spare, more
+begin folds of configs that are then dropped.)"""
 
 
 class MemberSearch(Search):
@@ -63,8 +62,8 @@ class MemberSearch(Search):
         return ()
 
     def _waiting(self, context: SearchContext) -> list[ConfigView]:
-        """The trainings that have not begun, in the order in which they will: first one of each config that
-        has none, then those of the best configs."""
+        """The trainings that have not begun, in the order in which they will: first one of each config
+        without any, then those of the best configs."""
         keyed = []
         for place, view in enumerate(context.configs):
             waiting = [each for each in _live(view) if not _has_begun(each)]
@@ -98,7 +97,7 @@ class MemberSearch(Search):
                 )
 
     def _best_end(self, view: ConfigView) -> tuple[Sequence[Point], Point]:
-        """What the members of a complete config had logged at its best epoch, and their mean."""
+        """The logged values of a complete config's members at its best epoch, and their mean."""
         place = best(map(self._criterion.loss, view.curve))
         assert place is not None
         at = came_to([each.curve for each in view.members], [True] * len(view.members))
@@ -112,7 +111,7 @@ class MemberSearch(Search):
 
     def _contenders(self, context: SearchContext) -> Sequence[Proposal]:
         """Further seeds for the best configs. The configs are ranked for each number of seeds, by the values
-        of these seeds alone: so it does not matter which of them have begun further ones already."""
+        of these seeds alone: so further begun seeds make no difference."""
         repeats, budget = self._recipe.repeats, self._recipe.search.budget
         if repeats is None or exhausted(budget, context, self._criterion) is not None:
             return ()
@@ -134,7 +133,7 @@ class MemberSearch(Search):
     def _affordable(
         self, views: Sequence[ConfigView], repeats: int, context: SearchContext
     ) -> list[Proposal]:
-        """Proposals of this many seeds, for those configs whose trainings the budget's units can end."""
+        """Proposals of this many seeds, for the configs whose trainings the budget's units can finish."""
         units = room_of(self._recipe.search.budget, context, self._criterion).units
         of_seed = context.epochs * context.partitions * max(1, self._recipe.folds)
         needed = accumulate((repeats - _repeats(view)) * of_seed for view in views)
@@ -150,7 +149,7 @@ def _live(view: ConfigView) -> list[ConfigView]:
 
 
 def _ahead(view: ConfigView) -> list[ConfigView]:
-    """The trainings that have ended an epoch that others have not."""
+    """The trainings that have ended an epoch before others."""
     live = _live(view)
     return [each for each in live if each.epochs > min(other.epochs for other in live)]
 
@@ -160,7 +159,7 @@ def _has_begun(view: ConfigView) -> bool:
 
 
 def _ended(view: ConfigView) -> ConfigView:
-    """The config as if it had only the members that are trained to their end."""
+    """The config as if it had only its fully trained members."""
     return _with(view, [each for each in view.members if each.status is Status.FINISHED])
 
 
@@ -177,12 +176,13 @@ def _with(view: ConfigView, members: Sequence[ConfigView]) -> ConfigView:
 
 
 def _from_scratch(view: ConfigView) -> bool:
-    """A clone has no further seeds: it started from states with its parent's."""
+    """Whether the config started from scratch. A clone gets no further seeds: its states come from its
+    parent's seeds."""
     return all(each.parent is None for each in view.members)
 
 
 def _draws_nothing(view: ConfigView) -> bool:
-    """Whether another seed has changed nothing of what the config logs: then no further one will."""
+    """Whether another seed has changed none of the config's logged values: then no further one will."""
     ended = [each for each in view.members if each.status is Status.FINISHED]
     first = [each for each in ended if each.fold == ended[0].fold]
     return len(first) > 1 and all(

@@ -37,7 +37,7 @@ from cerebro_elastic.search.sampling import Labels, Sample, contains, key, size,
 from cerebro_elastic.system import arguments
 
 _TRIES = 20
-"""How many points to draw until one is new and satisfies the constraints."""
+"""The most draws for a new point that satisfies the constraints."""
 _STATES = {
     Status.FINISHED: TrialState.COMPLETE,
     Status.STOPPED: TrialState.PRUNED,
@@ -79,14 +79,14 @@ class OptunaSampler:
         return None
 
     def _notes(self, trial: FrozenTrial) -> dict[str, Any]:
-        """The values that the sampler, or a space that is a function, needs again for this point."""
+        """The values of this point that the sampler, or a space that is a function, will need again."""
         notes: dict[str, Any] = {"optuna": trial.system_attrs} if trial.system_attrs else {}
         if self._space.is_function:
             notes["space"] = {n: distribution_to_json(d) for n, d in trial.distributions.items()}
         return notes
 
     def _ask(self, study: optuna.Study, place: int) -> tuple[HParams, Trial]:
-        """The point number ``place``, which most samplers do not use."""
+        """The next point. ``place`` is its number, which most samplers do not use."""
         del place
         trial = study.ask(self._space.fixed or None)
         return self._space.point(trial), trial
@@ -109,8 +109,8 @@ class OptunaSampler:
                 raise RecipeError(f"{place}: optuna's {self.sampler.__name__}: {exc}; correct it") from exc
 
     def _of_constraints(self) -> dict[str, Any]:
-        """The argument by which the sampler learns that configs have broken constraints; it keeps away from
-        their surroundings. Samplers that do not know of any learn from the values alone."""
+        """The argument by which the sampler learns that configs have broken constraints; it avoids points
+        near them. Samplers without such an argument learn from the values alone."""
         able = self._criteria[0].constraints and "constraints_func" in (
             arguments.accepted(self.sampler) or ()
         )
@@ -138,7 +138,7 @@ class Tpe(OptunaSampler):
     """Tree-structured Parzen estimator."""
 
     sampler = optuna.samplers.TPESampler
-    # With it the sampler avoids the surroundings of configs that are being trained.
+    # With it the sampler avoids points near configs in training.
     defaults = MappingProxyType({"constant_liar": True})
 
 
@@ -177,12 +177,12 @@ class Qmc(OptunaSampler):
         super().__init__(recipe, options)
 
     def _seed(self, place: int, attempt: int) -> int:
-        """One sequence for the whole run."""
+        """The seed of one sequence for the whole run."""
         del place, attempt
         return self._recipe.seed
 
     def _ask(self, study: optuna.Study, place: int) -> tuple[HParams, Trial]:
-        """A new study knows none of the sequence's earlier points, so they are drawn again."""
+        """The next point. A new study has none of the sequence's earlier points, so they are drawn again."""
         trial = study.ask()
         frozen = study.get_trials(deepcopy=False)[trial.number]
         for _ in range(place + 1):
@@ -228,7 +228,7 @@ class Space:
         return self.decoded(trial.params)
 
     def _suggest(self, trial: Trial, space: Mapping[str, Domain]) -> None:
-        """Ask the trial for the hyper-parameters of ``space``, and of the branches that it takes."""
+        """Ask the trial for the hyper-parameters of ``space``, and of the chosen branches."""
         for name, domain in sorted(space.items()):
             match self._distribution(name, domain):
                 case CategoricalDistribution(choices=choices):
@@ -253,7 +253,7 @@ class Space:
         return {n: (value, d) for n, (value, d) in known.items() if is_in(d, value)}
 
     def decoded(self, params: Mapping[str, Any]) -> HParams:
-        """optuna's values as those of the recipe."""
+        """optuna's values, converted to the recipe's."""
         return {n: self._labels[n].value(v) if n in self._labels else v for n, v in params.items()}
 
     def _encoded(self, name: str, value: Any) -> Any:

@@ -1,8 +1,9 @@
 """Population based training (Jaderberg et al. 2017): changed copies of the best configs replace the worst.
 
 At the end of an interval a config is compared with the configs that have reached the same amount of training.
-One of the worst stops. Its place in the population goes to a child of one of the best, which continues from
-its parent's last committed checkpoint with other hyper-parameters. The checkpoint is shared, not copied.
+If it is one of the worst, it stops. Its place in the population goes to a child of one of the best, which
+continues from its parent's last committed checkpoint with other hyper-parameters. The checkpoint is shared,
+not copied.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class PopulationBasedTraining(Procedure):
         return [Stop(view.config, reason) for view, reason in reasons if reason is not None]
 
     def propose(self, context: SearchContext) -> Sequence[Proposal]:
-        """The population, then a child for each config that was stopped."""
+        """The population, then a child for each stopped config."""
         assert self._section.num is not None
         if len(context.proposed) < self._section.num:
             return super().propose(context)
@@ -69,7 +70,7 @@ class PopulationBasedTraining(Procedure):
         return {"member": len(known)}
 
     def _reason_to_stop(self, view: ConfigView, context: SearchContext) -> str | None:
-        """Why a child of another config takes this one's place, or ``None`` if it stays."""
+        """Why a child of another config replaces this one; ``None`` if it stays."""
         reached = self._resource.of(view)
         own = self._resource.at(view, reached)
         if own is None or reached % self._section.perturbation_interval or reached >= self._end(context):
@@ -117,7 +118,7 @@ class PopulationBasedTraining(Procedure):
         return context.epochs * (context.partitions if self._resource.unit == "units" else 1)
 
     def _explored(self, hparams: HParams, rng: random.Random) -> HParams:
-        """Perturbed hyper-parameters that satisfy the constraints; the same ones if none are found."""
+        """Perturbed hyper-parameters that satisfy the constraints; the unchanged ones if none are found."""
         for _ in range(_TRIES):
             point = {**hparams, **{name: self._moved(name, hparams[name], rng) for name in self._perturb}}
             if self._holds(point):
@@ -132,5 +133,5 @@ class PopulationBasedTraining(Procedure):
 
 
 def _present(context: SearchContext) -> list[ConfigView]:
-    """The config in each place of the population: the last one that was proposed for it."""
+    """The config in each place of the population: the last one proposed for it."""
     return list({view.origin["member"]: view for view in context.proposed}.values())

@@ -42,9 +42,9 @@ class Procedure(Search):
     """Proposes the enqueued points, then the sampler's, and trains every config to its end.
 
     At most ``num`` configs are proposed, and ``concurrency`` are live at once. By default an ``eager`` search
-    has all of them live, another one 1.5 per node. (One config per node, as in section 6.3 of the paper,
-    leaves a tenth of the nodes' time unused: a config that waits for a partition waits for its node.)
-    Methods that stop or resume configs override ``judge`` and ``origin``.
+    has all of them live, any other search 1.5 per node. (One config per node, as in section 6.3 of the paper,
+    leaves a tenth of the nodes' time unused: a config that waits for a partition waits for its node.) Methods
+    that stop or resume configs override ``judge`` and ``origin``.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class Procedure(Search):
         self.criterion = criterion or self._overall
         self._eager = eager
         self._ends_epochs = getattr(recipe.search, "resource", "epochs") == "epochs"
-        """Configs are compared at the ends of epochs, so one that is begun is to end."""
+        """Configs are compared at the ends of epochs, so a begun epoch should end."""
         self._known = [view_of(config) for config in recipe.search.known_configs]
 
     def decide(self, context: SearchContext) -> Sequence[Decision]:
-        """The decisions of ``judge``; once the budget is used up, stop every config that may be stopped, and
-        before that each whose epoch cannot end within it."""
+        """The decisions of ``judge``; once the budget is used up, stops of all configs that may be stopped;
+        before that, stops of those whose epoch cannot end within it."""
         budget = self.recipe.search.budget
         ended, room = exhausted(budget, context, self._overall), self._room_of_budget(context)
         stops = []
@@ -90,7 +90,7 @@ class Procedure(Search):
         return decisions
 
     def held(self, context: SearchContext) -> Sequence[str]:
-        """Those that do not finish within the budget, and those for which fewer are to finish first."""
+        """Configs that do not finish within the budget, and those that wait for others to finish first."""
         return held(self.recipe.search.budget, context)
 
     def _room_of_budget(self, context: SearchContext) -> Room:
@@ -99,7 +99,7 @@ class Procedure(Search):
         return room_of(self.recipe.search.budget, context, self._overall)
 
     def used_up(self, context: SearchContext) -> str | None:
-        """The reason why no config is created any more; ``None`` if one may be."""
+        """The reason why no more configs are created; ``None`` if some may be."""
         budget = self.recipe.search.budget
         return exhausted(budget, context, self._overall) or too_late(budget, context, ConfigView("", {}))
 
@@ -119,25 +119,25 @@ class Procedure(Search):
         return proposals
 
     def _check_logged(self, context: SearchContext) -> None:
-        """Raise ``SearchError`` if configs have finished, and none has logged the objective."""
+        """Raise ``SearchError`` if configs have finished but none has logged the objective."""
         if not self._eager:
             finished = (view for view in context.proposed if view.status is Status.FINISHED)
             self._overall.check_logged_at(point for view in finished for point in epoch_ends(view.curve))
 
     def room(self, context: SearchContext) -> int:
-        """How many more configs may be created now. An eager search creates all: those for which the budget
-        is not enough are stopped, and an extended run continues them."""
+        """The number of configs that may be created now. An eager search creates all: those beyond the budget
+        are stopped, and an extended run continues them."""
         room = min(self.slots(context), self.left(context))
         return room if self._eager else min(room, self.affordable(context))
 
     def affordable(self, context: SearchContext) -> int:
-        """For how many more configs the budget's units are enough to train an epoch."""
+        """The number of further configs for which the budget's units suffice to train an epoch."""
         units, repeats = self._room_of_budget(context).units, self.recipe.repeats
         of_epoch = context.partitions * (self.recipe.folds or 1) * (repeats.min if repeats else 1)
         return self.recipe.limits.configs if units == math.inf else max(0, int(units // of_epoch))
 
     def left(self, context: SearchContext) -> int:
-        """How many more configs may be created at all."""
+        """The number of configs that may be created at all."""
         most = self.recipe.search.num or self.limit(context)
         return min(most, self.recipe.limits.configs) - len(context.proposed)
 
@@ -147,14 +147,14 @@ class Procedure(Search):
         return self.recipe.limits.configs
 
     def slots(self, context: SearchContext) -> int:
-        """How many more configs may be live now."""
+        """The number of further configs that may be live now."""
         concurrency = self.recipe.search.concurrency
         if concurrency is None:
             concurrency = self.recipe.limits.configs if self._eager else context.nodes + context.nodes // 2
         return concurrency - len(context.live)
 
     def origin(self, known: Sequence[ConfigView], context: SearchContext) -> dict[str, object]:
-        """What to record with the config that follows ``known``."""
+        """The notes to record with the config that follows ``known``."""
         del known, context
         return {}
 

@@ -35,7 +35,7 @@ def values(domain: Domain) -> Sequence[Any] | None:
 
 
 def size(space: Space) -> float:
-    """How many points the space has; infinite for a continuous one."""
+    """The number of points in the space; infinite for a continuous one."""
     return math.prod(
         math.inf
         if (listed := values(domain)) is None
@@ -47,8 +47,8 @@ def size(space: Space) -> float:
 
 
 def written_alike(domain: Domain, value: Any) -> Any:
-    """A person's ``value`` with the type that the ``domain``'s have: 1 becomes 1.0 where these are floats,
-    and 1.0 becomes 1 where they are whole."""
+    """A person's ``value`` with the type of the ``domain``'s values: 1 becomes 1.0 if these are floats, and
+    1.0 becomes 1 if they are whole."""
     if not _is_number(value) or not _in_range(value):
         return value
     if domain.choice is not None:
@@ -60,7 +60,7 @@ def written_alike(domain: Domain, value: Any) -> Any:
 
 
 def contains(domain: Domain, value: Any) -> bool:
-    """Whether ``value`` is one of the ``domain``'s."""
+    """Whether the ``domain`` contains ``value``."""
     if domain.choice is not None or domain.branches is not None:
         return _text(value) in map(_text, values(domain) or ())
     if not _is_number(value):
@@ -70,7 +70,7 @@ def contains(domain: Domain, value: Any) -> bool:
 
 
 def misfit(domain: Domain, value: Any) -> str | None:
-    """What kind of value the ``domain`` needs instead of a person's ``value``; ``None`` if it fits.
+    """The kind of value that the ``domain`` needs instead of a person's ``value``; ``None`` if that fits.
 
     A number may lie out of bounds and between choices, but must be whole where all numbers are.
     """
@@ -93,7 +93,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _in_range(value: int | float) -> bool:
-    """Whether it is a float, or a whole number that is one up to rounding; no NaN, and not infinite."""
+    """Whether it is a finite float, or a whole number within the range of floats."""
     return -sys.float_info.max <= value <= sys.float_info.max
 
 
@@ -103,10 +103,10 @@ def key(hparams: Mapping[str, Any]) -> str:
 
 
 class Labels:
-    """The values of a choice as optuna and Ray Tune take them: scalars.
+    """The values of a choice in the form for optuna and Ray Tune: scalars.
 
-    Values that are no scalars are JSON text there. If two of these would be equal (1, 1.0 and true are), all
-    values are JSON text.
+    Values other than scalars become JSON text. If two labels would be equal (1, 1.0 and true are), all values
+    become JSON text.
     """
 
     def __init__(self, choice: Sequence[Any]) -> None:
@@ -122,21 +122,21 @@ class Labels:
         return list(self._values)
 
     def of(self, value: Any) -> Any:
-        """The label of ``value``. Raises ``KeyError`` if that is none of the choice."""
+        """The label of ``value``. Raises ``KeyError`` for a value outside the choice."""
         return self._labels[_text(value)]
 
     def value(self, label: Any) -> Any:
-        """The value of the choice that has this ``label``."""
+        """The value with this ``label``."""
         return self._values[label]
 
 
 def _text(value: Any) -> str:
-    """The same for equal values: the record does not keep the order of a mapping's keys."""
+    """A text that is the same for equal values: the record does not keep the order of a mapping's keys."""
     return json.dumps(value, sort_keys=True)
 
 
 def draw(domain: Domain, rng: random.Random) -> Any:
-    """One value, each as likely as any other (for ``loguniform``: each order of magnitude)."""
+    """One value, all equally likely (for ``loguniform``: all orders of magnitude)."""
     listed = values(domain)
     if listed is not None:
         return rng.choice(listed)
@@ -148,7 +148,7 @@ def draw(domain: Domain, rng: random.Random) -> Any:
 
 
 def perturbed(domain: Domain, value: Any, factor: float) -> Any:
-    """The value times ``factor``, within the domain; of a choice the neighbour on that side."""
+    """The value times ``factor``, within the domain; for a choice, the neighbour on that side."""
     if domain.choice is not None:
         place = [*map(_text, domain.choice)].index(_text(value)) + (1 if factor > 1 else -1)
         return domain.choice[min(max(place, 0), len(domain.choice) - 1)]
@@ -166,17 +166,17 @@ class Sample:
     hparams: HParams
     """Its hyper-parameters by name."""
     notes: Mapping[str, Any] = field(default_factory=dict)
-    """JSON values that the sampler finds again in the ``origin`` of the point's config."""
+    """JSON values that the sampler gets back in the ``origin`` of the point's config."""
 
 
 class Sampler(Protocol):
-    """Names the points of a space, one at a time. The next point depends on the arguments alone."""
+    """Chooses the points of a space, one at a time. The next point depends on the arguments alone."""
 
     def sample(self, known: Sequence[ConfigView]) -> Sample | None:
         """A new point.
 
         Args:
-            known: The search's configs, in the order in which they were proposed.
+            known: The search's configs, in the order of their proposals.
 
         Returns:
             A point that none of them has, or ``None`` if the space has no other.
@@ -188,7 +188,7 @@ _DRAWS = 10_000
 
 
 class RandomSampler:
-    """Points drawn by the run's seed, each once. The drawn points are kept for speed; they follow from the
+    """Points drawn by the run's seed, each once. The drawn points are cached for speed; they follow from the
     recipe."""
 
     def __init__(self, recipe: Recipe, options: Mapping[str, Any] | None = None) -> None:
@@ -253,14 +253,14 @@ def _drawn(space: Space, rng: random.Random) -> dict[str, Any]:
 
 
 _LARGEST = 10**6
-"""The largest grid before constraints. To enumerate it takes a second or two."""
+"""The largest grid before constraints. Enumerating it takes a second or two."""
 
 
 class GridSampler:
     """All points, ordered by the names of the hyper-parameters, so that equal recipes number them alike.
 
     Raises:
-        RecipeError: The space is not finite, no point is left of it, or too many are.
+        RecipeError: The space is not finite, or no point or too many points are left.
     """
 
     def __init__(self, recipe: Recipe) -> None:
@@ -292,7 +292,7 @@ class GridSampler:
         return Sample(self._left[place]) if place < len(self._left) else None
 
     def count(self, most: int) -> int:
-        """The number of configs, those that are enqueued included; at most ``most``."""
+        """The number of configs, enqueued ones included; at most ``most``."""
         return min(most, self._enqueued + len(self._left))
 
 

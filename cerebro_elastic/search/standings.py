@@ -1,7 +1,7 @@
-"""Where do the configs of an asynchronous bracket stand at its rungs?
+"""How do the configs of an asynchronous bracket rank at its rungs?
 
 Thousands of configs rest at a rung, and an event changes one. So a rung keeps its configs sorted by loss, and
-each view that is another than before is taken out and put in again.
+only changed views are taken out and put in again.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Rung:
     """The configs that have reached a rung, all sorted, the best first."""
 
     reached: list[Entry] = field(default_factory=list)
-    """All of them, without those that have failed or that a person has stopped."""
+    """All of them, except those that failed or that a person stopped."""
     resting: list[Entry] = field(default_factory=list)
-    """Those that rest there, and may be resumed."""
+    """Configs that rest there and may be resumed."""
     arrived: list[Entry] = field(default_factory=list)
-    """Those that are live there, in no unit, and may be stopped."""
+    """Live configs there that are in no unit and may be stopped."""
 
     def worst_promoted(self, reduction_factor: int) -> Entry:
         """The last of the configs promoted from the rung."""
@@ -51,8 +51,8 @@ class Standings:
         self._views: Sequence[ConfigView] = ()
 
     def update(self, views: Sequence[ConfigView]) -> bool:
-        """Take in the bracket's configs as they are now. Returns whether that was possible: they must be
-        those of before, and perhaps further ones."""
+        """Take in the bracket's present configs. Returns whether that was possible: they must be the previous
+        ones, and perhaps further ones."""
         before = self._views
         changed = list(compress(range(len(before)), map(is_not, views, before)))
         if len(views) < len(before) or any(views[i].config != before[i].config for i in changed):

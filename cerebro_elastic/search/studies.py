@@ -31,10 +31,10 @@ def is_study(value: object) -> bool:
 def section_of(study: optuna.Study, objective: Objective) -> dict[str, Any]:
     """A recipe's ``search`` section for the study's sampler, pruner and enqueued trials.
 
-    Sampler and pruner get their default arguments: optuna does not expose those of the study.
+    Sampler and pruner get their default arguments: optuna does not expose the study's own.
 
     Raises:
-        SearchError: The sampler or pruner has no counterpart, the direction is not that of the ``objective``,
+        SearchError: The sampler or pruner has no counterpart, the direction is not the ``objective``'s,
             or the study has several directions.
     """
     wanted = "MINIMIZE" if objective.mode == "min" else "MAXIMIZE"
@@ -56,8 +56,8 @@ def section_of(study: optuna.Study, objective: Objective) -> dict[str, Any]:
 
 
 def tell(study: optuna.Study, of_run: optuna.Study) -> None:
-    """Add the trials of a run's study to the user's ``study``. They include its enqueued trials, so these no
-    longer wait."""
+    """Add the trials of a run's study to the user's ``study``. They include its enqueued trials, which
+    therefore no longer wait."""
     for trial in study.get_trials(deepcopy=False):
         if trial.state.name == "WAITING":
             study.tell(study.ask(), state=type(trial.state).FAIL)  # ask() returns waiting trials first

@@ -29,7 +29,7 @@ from cerebro_elastic.search.optunas import Space, trial_of
 
 
 def study_of(recipe: Recipe, run: str, new_events: Callable[[], Iterable[Event]]) -> optuna.Study:
-    """The run as a study of the same name. At each look it takes in the ``new_events``: those since the last
+    """The run as a study of the same name. At each read it takes in the ``new_events``: those since the last
     call."""
     return optuna.load_study(study_name=run, storage=JournalStorage(HistoryJournal(recipe, run, new_events)))
 
@@ -57,8 +57,8 @@ class HistoryJournal(BaseJournalBackend):
 
 
 class _Operations:
-    """The operations that each event adds to the journal. A stopped config may be resumed, and a finished
-    one get more seeds if the recipe has these for the best, so their trials end only when the run does."""
+    """The operations that each event adds to the journal. A stopped config may be resumed, and a finished one
+    may get more seeds if the recipe has these for the best, so their trials end only with the run."""
 
     def __init__(self, recipe: Recipe, run: str) -> None:
         self._space = Space(recipe)
@@ -101,7 +101,7 @@ class _Operations:
             self._count += 1
             yield self._created(view)
         over = view.status in self._ends or self._view.state.outcome is not None
-        # A mean changes with each training that comes to an epoch.
+        # A mean changes with each training that reaches an epoch.
         ends = epoch_ends(view.curve) if over or not view.members else []
         if len(self._criteria) == 1:
             for point in filter(self._criteria[0].finite, ends[self._points.get(name, 0) :]):

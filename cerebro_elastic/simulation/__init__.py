@@ -1,7 +1,7 @@
-"""Runs on a virtual clock: what the controller would do, and what nodes would, one event after the other.
+"""Runs on a virtual clock: the actions of the controller and the nodes, one event after the other.
 
-The decisions, the policy and the search are those of live runs. Only training is replaced, by the seconds
-that it takes. ``simulate`` plays a run through; ``redecide`` decides a recorded run again and compares."""
+The decisions, the policy and the search are those of live runs. Only training is replaced, by its seconds.
+``simulate`` plays a run through; ``redecide`` decides a recorded run again and compares."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cerebro_elastic.simulation.times import measured as measured
 
 _SIZES = UnitSizes()
 WIDEST = 3.0
-"""The widest spread: some units then take a thousand times as long as others."""
+"""The widest spread: with it some units take a thousand times as long as others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ class Simulation:
 
     events: Sequence[Event]
     state: State
-    """Its last state. If ``state.outcome`` is ``None`` the run stands still, since no node is left, and none
-    joins; or ``most_units`` have begun."""
+    """Its last state. If ``state.outcome`` is ``None``, the run is stuck without nodes, or ``most_units``
+    have begun."""
     seconds: float
-    """From the first visit's begin to the last one's end."""
+    """From the start of the first visit to the end of the last one."""
 
 
 def simulate(
@@ -64,22 +64,21 @@ def simulate(
     """Play a run through on a virtual clock. The same arguments give the same history.
 
     Args:
-        plan: What the run is to do.
-        nodes: The nodes that are there from the beginning.
-        policy: Which idle node takes which unit.
+        plan: The run's plan.
+        nodes: The nodes at the start.
+        policy: Chooses which idle node takes which unit.
         search: Creates configs, and decides how far each is trained.
-        times: What units take.
-        metrics: What units log.
-        faults: What happens to nodes.
-        spread: How much the seconds of units vary: the standard deviation of their logarithm, by the plan's
-            seed.
+        times: The seconds of units.
+        metrics: The metrics of units.
+        faults: The faults of nodes.
+        spread: The standard deviation of the logarithm of the units' seconds, drawn by the plan's seed.
         lease: The seconds after which a death is noticed.
-        start: What the wall clocks show at the beginning: seconds since the epoch.
-        sizes: What the record says of checkpoints and units besides.
-        most_units: The run is left when this number of units has begun.
+        start: The wall clocks' time at the start: seconds since the epoch.
+        sizes: The sizes of checkpoints and units.
+        most_units: The simulation ends once this number of units has begun.
 
     Raises:
-        ScheduleError: This cannot be simulated.
+        ScheduleError: The run cannot be simulated.
     """
     number(spread, "spread", WIDEST)
     number(lease, "lease")

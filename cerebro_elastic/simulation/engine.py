@@ -1,8 +1,8 @@
 """The engine of a simulation: a run under way on a virtual clock.
 
-Decisions are those of ``core.decisions.decide``, on the state that ``core.history.machine.fold`` makes. As
-in a live run, each decision is made when all that happened before is known, and an action whose guard does
-not hold does nothing. While no controller leads nothing is decided; units continue and commit.
+Decisions are those of ``core.decisions.decide``, on the state of ``core.history.machine.fold``. As in a live
+run, each decision is made when all earlier events are known, and an action whose guard does not hold does
+nothing. Without a leading controller nothing is decided; units continue and commit.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from cerebro_elastic.system.subprocess_call import NO_FORK, call
 LEASE_SECONDS = 5.0
 """The seconds of the leases of nodes and controllers: a death is noticed when its lease ends."""
 SOLVING_SECONDS = 10.0
-"""How long a policy's solver takes, on the virtual clock."""
+"""The seconds that a policy's solver takes, on the virtual clock."""
 
 Callback: TypeAlias = Callable[[], object]
 
@@ -64,9 +64,9 @@ class RunningUnit:
     started: float
     """When its nodes took it up, in seconds of the virtual clock."""
     fetch: float
-    """The seconds in which its partition comes."""
+    """The seconds of the fetch of its partition."""
     hop: float
-    """The seconds that loading and saving take, besides the fetch."""
+    """The seconds of loading and saving, besides the fetch."""
     seconds: float
     saving: float
     """The seconds of the save that may overlap the node's next unit."""
@@ -78,7 +78,7 @@ class RunningUnit:
 
     @property
     def training_starts(self) -> float:
-        """When the nodes begin to train."""
+        """When the nodes start training."""
         return self.started + self.fetch + self.hop
 
     @property
@@ -97,11 +97,11 @@ class Conditions:
     lease: float
     """The seconds after which a death is noticed."""
     start: float
-    """What the wall clocks show at the beginning: seconds since the epoch."""
+    """The wall clocks' time at the start: seconds since the epoch."""
 
 
 class Engine:
-    """One simulation under way. ``at`` has something happen later."""
+    """One simulation under way. ``at`` schedules later actions."""
 
     def __init__(self, plan: Plan, policy: Policy, search: Search, conditions: Conditions) -> None:
         self.plan, self.policy, self.search, self.conditions = plan, policy, search, conditions
@@ -114,13 +114,13 @@ class Engine:
         self.dead: set[int] = set()
         """The registrations of nodes that have died."""
         self.slow: dict[str, list[float]] = {}
-        """By node: the factors on the seconds of the units that it begins; the last one counts."""
+        """By node: the factors on the seconds of units that it begins; the last one counts."""
         self.away: dict[str, float] = {}
-        """By node that was killed or has left: until when it is away."""
+        """By node that was killed or has left: the end of its absence."""
         self.units: dict[int, RunningUnit] = {}
         """By attempt."""
         self.when_idle: dict[str, Callback] = {}
-        """By node that is asked to leave: what it does when it has nothing more to do."""
+        """By node that must leave: its action once it is idle."""
         self._settled: State | None = None
         self._agenda: list[tuple[float, int, Callback]] = []
         self._scheduled = 0
@@ -132,18 +132,18 @@ class Engine:
         self._solving = False
 
     def run(self, most_units: float = math.inf) -> None:
-        """Play a new run to its end, or until nothing more happens, or until ``most_units`` have begun."""
+        """Play a new run to its end, or until no events are left, or until ``most_units`` have begun."""
         self.open()
         self.play(most_units)
 
     def open(self) -> None:
-        """Begin with a new run."""
+        """Start a new run."""
         self.record(RunOpened(self.revision, self.plan))
         self.record(LeaderChanged(self.revision, "simulated"))
 
     def take_over(self, state: State) -> None:
-        """Begin with a live run as it stands at ``Conditions.start``. Its nodes continue their units, for as
-        long as these will probably take. Its solver is not asked: answers take seconds."""
+        """Start from a live run at ``Conditions.start``. Its nodes continue their units, for as long as these
+        are expected to take. Its solver is not asked: answers take seconds."""
         self.state, self._questions = state, None
         if state.leader is None:
             self.record(LeaderChanged(self.revision, "simulated"))
@@ -169,7 +169,7 @@ class Engine:
             self.record(event(self.revision))
 
     def _under_way(self, attempt: Attempt) -> RunningUnit:
-        """An attempt that was begun before the simulation."""
+        """An attempt begun before the simulation."""
         config = self.state.configs[attempt.unit.config]
         costs = self.conditions.times.costs(attempt, ends_epoch=ends_epoch(config, self.plan.trained))
         begun = begun_at(self.state, attempt)
@@ -182,7 +182,7 @@ class Engine:
         return RunningUnit(attempt, started, 0.0, costs.hop, seconds, saving, batches)
 
     def play(self, most_units: float = math.inf) -> None:
-        """Play on to the run's end, or until nothing more happens, or until ``most_units`` have begun."""
+        """Play on to the run's end, or until no events are left, or until ``most_units`` have begun."""
         while self._agenda and self.state.outcome is None and len(self.units) < most_units:
             self.now, _, callback = heapq.heappop(self._agenda)
             callback()
@@ -205,15 +205,14 @@ class Engine:
                 self._begin_queued(attempt)
 
     def at(self, time: float, callback: Callback) -> None:
-        """Have ``callback`` called at a time. Of several at one time the first to be scheduled comes
-        first."""
+        """Call ``callback`` at ``time``. Callbacks of the same time run in the order of their scheduling."""
         self._scheduled += 1
         heapq.heappush(self._agenda, (time, self._scheduled, callback))
 
     # The controller.
 
     def settle(self) -> None:
-        """Decide, and let it happen, until only waiting is left."""
+        """Decide, and apply the decisions, until the run only waits."""
         while (
             self.led
             and self.state is not self._settled
@@ -242,7 +241,7 @@ class Engine:
         self.record(NodeReleased(self.revision, name))
 
     def _solve(self) -> Order | None:
-        """The order that the policy's solver, if it has one, finds when a controller would ask it (see
+        """The order of the policy's solver, if it has one, at a moment when a controller would ask it (see
         ``controller.Solving``); ``None`` without a question."""
         if not isinstance(self.policy, Planner) or self._questions is None:
             return None
@@ -254,7 +253,7 @@ class Engine:
         return self._questions.order(answer["answer"])
 
     def _solved(self, order: Order) -> None:
-        """The solver answers."""
+        """The solver has answered."""
         self._solving = False
         if self.led and order:
             self.record(Ordered(self.revision, order))
@@ -266,26 +265,26 @@ class Engine:
         self.leave(node.name)
         fetched = {j for (host, j), ready in self._fetched.items() if host == node.host and ready <= self.now}
         cached = tuple(sorted({*node.cached, *fetched}))
-        joined = max(0.001, round(self.conditions.start + self.now, 3))  # at 0 it would be unknown, and free
+        joined = max(0.001, round(self.conditions.start + self.now, 3))  # 0 would mean unknown, and free
         self.record(
             NodeJoined(self.revision, replace(node, registration=self.revision, cached=cached, joined=joined))
         )
 
     def leave(self, name: str, registration: int | None = None) -> None:
-        """The node's registration ends, if it stands."""
+        """The node's registration ends, if it is still valid."""
         node = self.state.nodes.get(name)
         if node is not None and registration in (None, node.registration):
             self.record(NodeLeft(self.revision, name))
 
     def _begin_queued(self, attempt: Attempt) -> None:
-        """The node takes the attempt up at once, or gives it up if it is to leave."""
+        """The node takes the attempt up at once, or gives it up if it must leave."""
         if self.state.nodes[attempt.node].drain is None:
             self.begin(attempt, queued=True)
         else:
             self.record(UnitWithdrawn(self.revision, attempt.node, attempt.token))
 
     def begin(self, attempt: Attempt, *, queued: bool = False) -> None:
-        """The nodes take the attempt up; one that was queued has been dispatched before."""
+        """The nodes take the attempt up; a queued one was dispatched earlier."""
         unit, sizes = attempt.unit, self.conditions.sizes
         config = self.state.configs[unit.config]
         costs = self.conditions.times.costs(attempt, ends_epoch=ends_epoch(config, self.plan.trained))
@@ -312,7 +311,7 @@ class Engine:
         )
 
     def _share_batches(self, attempt: Attempt) -> bool:
-        """Whether the lead's host has made the unit's batches; from now on it has."""
+        """Whether the lead's host had made the unit's batches; it has from now on."""
         batches = (self.state.nodes[attempt.node].host, attempt.unit.epoch, attempt.unit.partition)
         if batches in self._made:
             return True
@@ -325,13 +324,13 @@ class Engine:
         self.at(unit.training_ends, partial(self.trained, unit))
 
     def _startup(self, node: str) -> float:
-        """The seconds for which the node's first unit waits."""
+        """The seconds of the wait of the node's first unit."""
         seconds = 0.0 if node in self._begun else self.conditions.times.startup.get(node, 0.0)
         self._begun.add(node)
         return seconds
 
     def _ready(self, node: str, partition: int, wanted: float) -> float:
-        """When the node's host has the partition, if it is fetched from ``wanted`` on."""
+        """When the node's host has the partition, if its fetch begins at ``wanted``."""
         cached = cached_partitions(self.state.nodes.values())[node]
         ready = wanted if partition in cached else wanted + self.conditions.times.fetch
         return max(wanted, self._fetched.setdefault((self.state.nodes[node].host, partition), ready))
@@ -350,8 +349,8 @@ class Engine:
     def trained(self, unit: RunningUnit) -> None:
         """The unit is trained: its node commits it, if it may.
 
-        Its save overlaps the node's next unit, unless the node is to leave or the attempt is a gang's. The
-        save of the unit before comes first.
+        Its save overlaps the node's next unit, unless the node must leave or the attempt is a gang's. The
+        save of the previous unit comes first.
         """
         attempt, node = unit.attempt, unit.attempt.node
         if self.units[attempt.token] is not unit or not self.reports(attempt):
@@ -393,7 +392,7 @@ class Engine:
             self.leave_if_idle(name)
 
     def leave_if_idle(self, name: str) -> None:
-        """A node that was asked to leave does so, if it is idle."""
+        """The node leaves, if it must and is idle."""
         if name not in self.state.attempts and name not in self.state.saving and name in self.when_idle:
             self.when_idle.pop(name)()
 
@@ -402,14 +401,14 @@ class Engine:
         """The visits of the simulation."""
         return [event.visit for event in self.events if isinstance(event, UnitCommitted)]
 
-    # What nodes report.
+    # Reports of nodes.
 
     def _profile(self, attempt: Attempt) -> ProfileResult:
         whole = replace(attempt, unit=replace(attempt.unit, phase=Phase.TRAIN))
         return ProfileResult.of(attempt, seconds=self.conditions.times.training(whole, ends_epoch=False))
 
     def _replicas(self, attempt: Attempt) -> tuple[int, ...]:
-        """The replicas of the attempt's hint that its node has by now."""
+        """The replicas of the attempt's hint that its node has fetched by now."""
         hinted = attempt.prefetch.replicas if attempt.prefetch else ()
         host = self.state.nodes[attempt.node].host
         return tuple(j for j in hinted if self._fetched.get((host, j), math.inf) <= self.now)

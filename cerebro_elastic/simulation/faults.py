@@ -35,20 +35,20 @@ WHAT = ("crash", "drain", "join", "kill", "slow")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of a node, and its time. Raises ``ScheduleError`` for values that cannot be."""
+    """A fault of a node, and its time. Raises ``ScheduleError`` for impossible values."""
 
     what: str
     """One of ``WHAT``."""
     node: str
     """The node's name, or ``LEADER``."""
     at: float
-    """When it happens: seconds after the run's begin."""
+    """When it happens: seconds after the run's start."""
     seconds: float | None = None
     """How long it lasts (``kill``, ``drain``, ``slow``); ``None``: to the run's end."""
     factor: float = 1.0
     """``slow``: the factor on the seconds of the node's units."""
     grace: float | None = None
-    """``drain``: in how many seconds the node is to leave; ``None``: in as many as its unit takes."""
+    """``drain``: the seconds in which the node must leave; ``None``: as many as its unit takes."""
 
     def __post_init__(self) -> None:
         one_of(self.what, WHAT, "fault")
@@ -61,7 +61,7 @@ class Fault:
 
 
 def inject(engine: Engine, fault: Fault, node: Node) -> None:
-    """Have the fault happen to the node when it is due, and end when it is over."""
+    """Schedule the node's fault, and its end."""
     name = fault.node
     if name == LEADER:
         engine.at(fault.at, partial(_depose, engine, fault.seconds or 0.0))
@@ -92,7 +92,7 @@ def _lead(engine: Engine) -> None:
 
 
 def _outage(engine: Engine, node: Node, seconds: float | None) -> None:
-    """The node dies, and is back when this outage and all its others are over."""
+    """The node dies, and returns when this and all its other outages are over."""
     _kill(engine, node.name)
     _stay_away(engine, node, seconds)
 
@@ -105,7 +105,7 @@ def _stay_away(engine: Engine, node: Node, seconds: float | None) -> None:
 
 
 def _return(engine: Engine, node: Node) -> None:
-    """The node joins, unless something else keeps it away or it has joined already."""
+    """The node joins, unless another fault keeps it away or it has joined already."""
     if engine.away.get(node.name, math.inf) <= engine.now:
         _join(engine, node)
 
@@ -116,7 +116,7 @@ def _join(engine: Engine, node: Node) -> None:
 
 
 def _slow(engine: Engine, name: str, factor: float, seconds: float | None) -> None:
-    """The node is slow for a while; of several factors at a time the last one counts."""
+    """The node is slow for a while; of several simultaneous factors the last one counts."""
     factors = engine.slow.setdefault(name, [1.0])
     factors.append(factor)
     if seconds is not None:
@@ -132,8 +132,7 @@ def _kill(engine: Engine, name: str, registration: int | None = None) -> None:
 
 
 def _crash(engine: Engine, name: str) -> None:
-    """The node's rank dies, and registers again. The unit in training fails, or the one that is being
-    saved."""
+    """The node's rank dies, and registers again. The unit in training fails, or else the one being saved."""
     attempt = engine.state.attempts.get(name) or engine.state.saving.get(name)
     if attempt is None or not engine.reports(attempt):
         return
@@ -144,8 +143,7 @@ def _crash(engine: Engine, name: str) -> None:
 
 
 def _drain(engine: Engine, node: Node, grace: float | None, absence: float | None) -> None:
-    """The node is asked to leave within ``grace`` seconds, and is back after its absence, if that has an
-    end."""
+    """The node is asked to leave within ``grace`` seconds, and returns after its absence, if that ends."""
     name, present = node.name, engine.state.nodes.get(node.name)
     if present is None or present.drain is not None:
         return
@@ -165,8 +163,8 @@ def _leave(engine: Engine, node: Node, absence: float | None) -> None:
 
 
 def _leave_at_next_batch(engine: Engine, attempt: Attempt, grace: float) -> None:
-    """A unit that does not fit into the grace is left at the next batch, and other nodes continue from there.
-    An evaluation is given up; a profile is short enough."""
+    """A unit longer than the grace is left at the next batch, and other nodes continue from there. An
+    evaluation is given up; a profile is short enough."""
     unit, phase = engine.units[attempt.token], attempt.unit.phase
     if (
         not engine.reports(attempt)

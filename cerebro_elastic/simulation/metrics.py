@@ -30,19 +30,19 @@ class Logged(NamedTuple):
 
 class MetricSource(Protocol):
     def after(self, config: Config, units: int) -> Logged:
-        """The rows that a config logs after ``units`` whole training units, those of its ancestors
+        """The rows logged by a config after ``units`` whole training units, those of its ancestors
         included."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyntheticMetrics:
-    """Curves that fall (for a metric that is to be large: rise) towards a level that the hyper-parameters
-    decide by chance, so that a search has something to choose. Folds and seeds change it by up to a tenth."""
+    """Curves that fall (for a maximised metric: rise) towards a pseudo-random level by the hyper-parameters,
+    so that a search has a choice. Folds and seeds change it by up to a tenth."""
 
     metrics: Mapping[str, str]
     """The mode of each metric by name: "min" or "max"."""
     units: int
-    """How many training units a config has in all."""
+    """The number of a config's training units in all."""
     seed: int = 0
     """Another seed gives other levels."""
 
@@ -81,10 +81,10 @@ def _key_of(config: Config) -> str:
 
 
 class ContinuedCurves:
-    """The metrics of the configs of a live run from now on: each logs what it has logged last.
+    """The metrics of the configs of a live run from now on: each repeats its last logged values.
 
-    A config that has logged nothing yet logs what another one has, drawn by its hyper-parameters; if none has
-    logged anything, ``fallback``.
+    A config that has logged nothing yet gets the values of another one, drawn by its hyper-parameters; if no
+    config has logged anything, those of ``fallback``.
     """
 
     def __init__(self, state: State, fallback: MetricSource) -> None:

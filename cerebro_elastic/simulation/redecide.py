@@ -1,7 +1,7 @@
-"""A recorded history decided again: would the controller, shown what it was shown then, do the same?
+"""A recorded history decided again: would the controller, given the same states, do the same?
 
-It does as long as the code that decides is the same. Where it does not, a controller that takes over would
-decide otherwise than the last one.
+It does as long as the deciding code is the same. Where it does not, a controller that takes over would decide
+differently from its predecessor.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import IllegalEvent
 
 _SPARE = 200
-"""How many other explanations of what came before are tried if nothing explains an event, before it is
+"""The number of other explanations of earlier events that are tried for an unexplained event, before it is
 reported."""
 _STEPS: Mapping[type[Event], int] = {
     UnitWithdrawn: 0,
@@ -48,15 +48,15 @@ _STEPS: Mapping[type[Event], int] = {
     UnitAssigned: 5,
     RunEnded: 6,
 }
-"""The events of which decisions consist, with their places in one. Those before assignments repair the state;
-no decision has them and assignments."""
+"""The events of decisions, with their places in one. Those before assignments repair the state; no decision
+has both them and assignments."""
 _FAILED_STEP = 1
-"""The place of the end of a config that has failed."""
+"""The place of a failed config's end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redecision:
-    """How many of the controllers' events were decided again."""
+    """The number of the controllers' events that were decided again."""
 
     matched: int
     """The events that were decided again, from the first one on."""
@@ -75,24 +75,24 @@ def redecide(
 ) -> Redecision:
     """Decide a history again, from its beginning.
 
-    A controller decides on what its watch has shown, and the store may be ahead of that by events of nodes
-    and people. One decision is several events, between which theirs may lie, and the store refuses what
-    these contradict. So each decision is looked for in all states since the last one. Two states may explain
-    the same event, and only one of them what follows: the state that explains most is tried first, the others
-    when nothing explains the next event.
+    A controller decides on the state of its watch, and the store may be ahead of that by events of nodes and
+    people. One decision is several events; events of others may lie between them, and the store refuses those
+    that they contradict. So each decision is searched for in all states since the last one. Two states may
+    explain the same event, but only one of them the following ones: the state that explains most is tried
+    first, the others if nothing explains the next event.
 
-    A record that begins with a state that was read from the store does not have the states before it. The
-    rest of a decision that was under way then cannot be made again, and does not count.
+    A record that begins with a state read from the store lacks the earlier states. The rest of a decision
+    that was under way then cannot be repeated, and does not count.
 
     Args:
-        policy: The policy that decided then.
-        search: The search that decided then.
-        enough: Asked as events are decided again; the rest of the history is left out once it returns true.
-        former: The searches that decided before each extension of the run, if these were others.
+        policy: The run's policy.
+        search: The run's search.
+        enough: Called as events are decided again; once it returns true, the rest of the history is left out.
+        former: The searches before each extension of the run, if different.
     """
     searches = [*former, search]
     states = list(accumulate(events, fold, initial=State()))
-    # As far as they did: the history does not say what else could have been reused.
+    # Only as far as they did: the history does not show what else could have been reused.
     reusable = {
         standing(states[index].configs[event.config]): event.visits
         for index, event in enumerate(events)
@@ -129,18 +129,18 @@ def redecide(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """How far a record was decided again."""
+    """The point up to which a record was decided again."""
 
     done: int = 0
     """The number of controllers' events up to here."""
     skipped: int = 0
-    """Those among them that belong to a decision that was under way when the record begins."""
+    """Those of them in a decision that was under way at the start of the record."""
     ended: int = -1
-    """The index of the event with which the last decision ended of which none is missing."""
+    """The index of the last event of the last complete decision."""
 
 
 class _Record:
-    """A history, and the ways in which controllers may have come to it."""
+    """A history, and the decisions by which controllers may have made it."""
 
     def __init__(
         self, events: Sequence[Event], states: Sequence[State], decided_in: Callable[[State], Sequence[Event]]
@@ -154,7 +154,7 @@ class _Record:
         self._explained: dict[int, list[tuple[int, bool]]] = {}
 
     def ways_on(self, place: _Place) -> Iterator[_Place]:
-        """The places to which one decision may lead: those of the most events first."""
+        """The places to which one decision may lead, most events first."""
         done = place.done
         if done not in self._explained:
             first = self.decided[done - 1] + 1 if done else 0
@@ -165,14 +165,14 @@ class _Record:
             if count:
                 ended = self.decided[done + count - 1] if whole else place.ended
                 yield replace(place, done=done + count, ended=ended)
-        for count in range(self._explained[done][0][0], 0, -1):  # its leader ended in the middle of it
+        for count in range(self._explained[done][0][0], 0, -1):  # a leader may end in the middle of it
             yield replace(place, done=done + count)
         if self._was_under_way(place):
             yield replace(place, done=done + 1, skipped=place.skipped + 1)
 
     def _explains(self, done: int, state: State) -> tuple[int, bool]:
-        """How many of the decided events from number ``done`` on are those that a controller decides in
-        ``state``, and whether none of these is missing."""
+        """How many of the decided events from number ``done`` on are those of a controller's decision in
+        ``state``, and whether that is complete."""
         at = done
         for event in self._decided_in(state):
             if at == len(self.decided):
@@ -186,9 +186,9 @@ class _Record:
         return at - done, True
 
     def _was_under_way(self, place: _Place) -> bool:
-        """Whether the next event may belong to a decision that a leader had made before the record begins: a
-        state was read, since then no decision has ended and no other controller has begun to lead, and the
-        events since then may be of one decision. An assignment says itself what its leader had read."""
+        """Whether the next event may belong to a decision made before the start of the record: a state was
+        read, since then no decision has ended and no other controller has begun to lead, and the events since
+        then may be of one decision. An assignment itself names its leader's state."""
         events, index = self._events, self.decided[place.done]
         before = range(index - 1, place.ended, -1)
         read = next((n for n in before if events[n].afresh or isinstance(events[n], LeaderChanged)), None)
@@ -210,7 +210,7 @@ def _step(event: Event) -> int:
 
 
 def _decided(event: Event, before: State) -> bool:
-    """Whether a controller made the event: not a person, nor a node that gives its unit up."""
+    """Whether a controller made the event, not a person, nor a node that gives its unit up."""
     if isinstance(event, UnitWithdrawn):
         attempt = before.attempt(event.node, event.token)
         return attempt is None or not before.may_report(attempt)
@@ -220,7 +220,7 @@ def _decided(event: Event, before: State) -> bool:
 
 
 def _written(event: Event) -> Event:
-    """The event without what only the store knows, as its revision."""
+    """The event without the values that only the store has, such as its revision."""
     if isinstance(event, UnitAssigned):
         return replace(event, revision=0, attempt=replace(event.attempt, token=0, record=None))
     if isinstance(event, ConfigCreated):
@@ -230,8 +230,9 @@ def _written(event: Event) -> Event:
 
 
 def _accepted(decided_in: State, state: State, event: Event) -> bool:
-    """Whether the store, as ``state`` says, would have accepted an event of which a controller thought in
-    ``decided_in``: the event is possible, and what its row compares is as the controller had read it."""
+    """Whether the store, in ``state``, would have accepted an event that a controller decided in
+    ``decided_in``: the event is possible, and the compared keys of its row are as the controller had read
+    them."""
     for kind in TABLE[type(event)].compares:
         for name in Keys("").concerned(kind, decided_in, event).values():
             if written_at(decided_in, kind, name) != written_at(state, kind, name):

@@ -1,4 +1,4 @@
-"""How long units take in a simulation: as given, or as they took in a recorded run."""
+"""How long units take in a simulation: as given, or as in a recorded run."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from cerebro_elastic.scheduling.openshop.checks import number
 Pairs: TypeAlias = Mapping[tuple[str, str], Sequence[float]]
 """The seconds of units by (config, node)."""
 StayOf: TypeAlias = Callable[[str, int], int]
-"""Which registration of a node's name, from 0, a revision is in."""
+"""The registration of a node's name, counted from 0, at a revision."""
 PROFILE = 0.1
-"""The seconds of a profile, as a share of those of the unit that it tries."""
+"""The seconds of a profile, as a share of those of its unit."""
 
 _ROUNDS = 20
 _PROMPT = 10
@@ -39,18 +39,18 @@ _PROMPT = 10
 
 @dataclass(frozen=True, slots=True)
 class UnitCosts:
-    """The seconds that a unit takes."""
+    """The seconds of a unit."""
 
     dispatch: float
-    """From when its node and its config are free to its begin."""
+    """From the moment when its node and its config are free to its start."""
     hop: float
     """To load and save its config's state."""
     training: float
     """In the task."""
     saving: float = 0.0
-    """Of a save behind the node's next unit."""
+    """The save, behind the node's next unit."""
     data: float = 0.0
-    """Of those in the task: waiting for batches, which are there if its host has made them before."""
+    """Part of ``training``: waits for batches, which are saved if its host has made them before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,34 +66,33 @@ class MeasuredUnit:
 class Times:
     """The seconds of units on one rank. Several ranks share the training evenly.
 
-    A unit in ``units`` takes what it took there, on another node in proportion to the nodes' factors. Any
+    A unit in ``units`` takes its seconds there, on another node in proportion to the nodes' factors. Any
     other unit takes the seconds of its pair, else those of its config times its node's factor. Raises
-    ``ScheduleError`` for values that are no seconds, or no factors.
+    ``ScheduleError`` for values that are not seconds or factors.
     """
 
     usual: float = 10.0
-    """Of a config that is not in ``configs``."""
+    """The seconds of a config that is not in ``configs``."""
     configs: Mapping[str, float] = field(default_factory=dict)
     """By config: on the usual node."""
     nodes: Mapping[str, float] = field(default_factory=dict)
-    """By node: the factor on a config's seconds, 2 for a node that is half as fast; 1 where it is left
-    out."""
+    """By node: the factor on a config's seconds, 2 for a node that is half as fast; 1 by default."""
     pairs: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """By config and node."""
     validation: Mapping[str, float] = field(default_factory=dict)
-    """By config: what the unit that ends an epoch takes more."""
+    """By config: the additional seconds of the unit that ends an epoch."""
     evaluation: float = EVALUATION
     """The seconds of an evaluation, as a share of those of a training unit."""
     hop: float = 0.0
     """As in ``UnitCosts``."""
     fetch: float = 0.0
-    """To get a partition that the node's host never had."""
+    """The seconds of a fetch of a partition that the node's host never had."""
     dispatch: float = 0.0
     """As in ``UnitCosts``."""
     startup: Mapping[str, float] = field(default_factory=dict)
-    """By node: from when it is given its first unit to that unit's begin, in which it imports."""
+    """By node: the seconds from its first unit's assignment to that unit's start, in which it imports."""
     units: Mapping[Unit, MeasuredUnit] = field(default_factory=dict)
-    """By unit: what it took in a recorded run."""
+    """By unit: its seconds in a recorded run."""
     saving: float = 0.0
     """As in ``UnitCosts``."""
     data: float = 0.0
@@ -117,7 +116,7 @@ class Times:
         return replace(known.costs, training=known.costs.training * relative)
 
     def training(self, attempt: Attempt, *, ends_epoch: bool) -> float:
-        """The seconds that the attempt is expected to train. A gang is as fast as its slowest node."""
+        """The expected training seconds of the attempt. A gang is as fast as its slowest node."""
         config, ranks = attempt.unit.config, attempt.strategy.ranks
         whole = max(self._whole(config, node) for node in attempt.nodes)
         match attempt.unit.phase:
@@ -151,7 +150,7 @@ def ends_epoch(config: Config, partitions: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class UnitSizes:
-    """How large checkpoints and units are."""
+    """The sizes of checkpoints and units."""
 
     states: Mapping[str, int] = field(default_factory=dict)
     """By config: the bytes of its checkpoints."""
@@ -168,7 +167,7 @@ class UnitSizes:
 def measured(events: Sequence[Event], plan: Plan) -> Times:
     """The seconds of each unit of a recorded run.
 
-    Units that were not trained take their config's seconds times their node's factor; where the config was
+    Units that were not trained take their config's seconds times their node's factor; if the config was
     trained there at least ``KNOWN`` times, its mean there.
 
     Raises:
@@ -212,7 +211,7 @@ def measured(events: Sequence[Event], plan: Plan) -> Times:
 
 
 def _stays(events: Sequence[Event]) -> StayOf:
-    """Which registration of its node's name, from 0, a revision is in: a node may leave and come again."""
+    """A function for the registration of a node's name at a revision: a node may leave and return."""
     joined: dict[str, list[int]] = defaultdict(list)
     for event in events:
         if isinstance(event, NodeJoined):
@@ -221,8 +220,8 @@ def _stays(events: Sequence[Event]) -> StayOf:
 
 
 def _without_first(trained: Sequence[Visit], stay_of: StayOf) -> list[Visit]:
-    """The visits without the first one of each registration of a node, which is slow for reasons that pass
-    (imports, a cold cache), as far as others know of their configs."""
+    """The visits without the first one of each registration of a node, which is slow for passing reasons
+    (imports, a cold cache), if other visits cover its config."""
     stays = {v.attempt: (v.node, stay_of(v.node, v.attempt)) for v in trained}
     first = {stays[v.attempt]: v.attempt for v in sorted(trained, key=lambda v: -v.started)}
     known = {v.unit.config for v in trained if first[stays[v.attempt]] != v.attempt}
@@ -230,8 +229,7 @@ def _without_first(trained: Sequence[Visit], stay_of: StayOf) -> list[Visit]:
 
 
 def _last_of_epochs(visits: Sequence[Visit]) -> set[int]:
-    """The attempts that ended an epoch: the last one of each epoch of a config in which no partition is
-    left."""
+    """The attempts that ended an epoch: the last one of each complete epoch of a config."""
     latest: dict[tuple[str, int], int] = {}
     seen: dict[tuple[str, int], set[int]] = defaultdict(set)
     for visit in visits:
@@ -243,10 +241,10 @@ def _last_of_epochs(visits: Sequence[Visit]) -> set[int]:
 
 
 def _validation(trained: Sequence[Visit], last: set[int]) -> dict[str, float]:
-    """By config, by how many seconds the units that ended an epoch took longer than its other units.
+    """By config: the additional seconds of the units that ended an epoch, compared with its other units.
 
-    They are compared with what its other units let expect for their node, since the node that comes last is
-    not a random one.
+    They are compared with the expectation from its other units for their node, since the last node is not a
+    random one.
     """
     usual_units = [v for v in trained if v.attempt not in last]
     configs, nodes = _factors(_seconds_of_pairs(usual_units, set(), {}))
@@ -260,7 +258,7 @@ def _validation(trained: Sequence[Visit], last: set[int]) -> dict[str, float]:
 
 
 def _evaluation(visits: Sequence[Visit], configs: Mapping[str, float], nodes: Mapping[str, float]) -> float:
-    """The seconds of evaluations, as a share of those that training units of their configs take."""
+    """The seconds of evaluations, as a share of those of their configs' training units."""
     known = [v for v in visits if v.unit.phase is Phase.EVALUATE and v.whole and v.unit.config in configs]
     training = sum(configs[v.unit.config] * nodes.get(v.node, 1.0) for v in known)
     return sum(v.seconds * v.strategy.ranks for v in known) / training if training else EVALUATION
@@ -277,7 +275,7 @@ def _seconds_of_pairs(trained: Sequence[Visit], last: set[int], validation: Mapp
 
 
 def _factors(pairs: Pairs) -> tuple[dict[str, float], dict[str, float]]:
-    """By config the seconds on the usual node, and by node a factor, such that their products come nearest to
+    """By config the seconds on the usual node, and by node a factor, such that their products are nearest to
     the means of ``pairs`` (least squares of logarithms, each side fitted to the other in turn)."""
     means = {pair: fmean(values) for pair, values in pairs.items()}
     nodes = {node: 1.0 for _, node in pairs}
@@ -289,10 +287,10 @@ def _factors(pairs: Pairs) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def _likely(nodes: Mapping[str, float], configs: Mapping[str, float], seconds: Pairs) -> dict[str, float]:
-    """The factors of ``nodes`` as far as they are no chance. Units vary, so those of a few visits differ
-    though nodes are alike, and a forecast would replace the ones that seem slow. Each is drawn towards the
-    mean by the share of its variance that the variance of units explains (empirical Bayes, by the method of
-    moments)."""
+    """The factors of ``nodes``, without the part due to chance. Units vary, so factors from a few visits
+    differ even for equal nodes, and a forecast would replace the seemingly slow ones. Each factor is shrunk
+    towards the mean by the share of its variance that the variance of units explains (empirical Bayes, by the
+    method of moments)."""
     if len(nodes) < 2:
         return dict(nodes)
     logs = {node: math.log(factor) for node, factor in nodes.items()}
@@ -317,8 +315,8 @@ def _geometric_means(named: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def _startup(events: Sequence[Event], visits: Sequence[Visit], stay_of: StayOf) -> dict[str, float]:
-    """By node that joined before the first unit: how many seconds after the first node it began. One that
-    left without a unit has no such time, though a node of its name may have come later."""
+    """By node that joined before the first unit: the seconds between its start and the first node's. A node
+    that left without a unit has no such time, although a node of its name may have joined later."""
     before = [*takewhile(lambda e: not isinstance(e, UnitAssigned), events)]
     stays = {name: stay_of(name, before[-1].revision) for name in RunView(before).state.nodes}
     began: dict[str, float] = {}
@@ -330,9 +328,9 @@ def _startup(events: Sequence[Event], visits: Sequence[Visit], stay_of: StayOf) 
 
 
 def _waits(visits: Sequence[Visit]) -> dict[int, float]:
-    """By attempt, the seconds from when its nodes and its config were free (if they had been busy before)
-    to its begin. A node that could continue waits only for the decision, so that is how long deciding and
-    reporting take."""
+    """By attempt, the seconds between its start and the moment when its nodes and its config were free (if
+    they had been busy before). A node that could continue waits only for the decision, so these are the
+    seconds of deciding and reporting."""
     ended: dict[str, float] = {}
     waits: dict[int, float] = {}
     for visit in sorted(visits, key=lambda v: v.started):
@@ -340,6 +338,6 @@ def _waits(visits: Sequence[Visit]) -> dict[int, float]:
         if all(name in ended for name in taking):
             waits[visit.attempt] = max(0.0, visit.started - max(ended[name] for name in taking))
         ended |= {**dict.fromkeys(visit.nodes, visit.freed), visit.unit.config: visit.ended}
-    # A node that was away, or had nothing to do, did wait.
+    # A node that was away or without work did wait.
     longest = _PROMPT * median(waits.values()) if waits else 0.0
     return {attempt: wait for attempt, wait in waits.items() if wait <= longest}

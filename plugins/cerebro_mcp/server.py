@@ -34,7 +34,7 @@ def serve(run: Run, allowance: Allowance, *, may_stop: bool = False) -> None:
     """Serve a run to an agent over standard input and output, until the agent closes them."""
     try:
         anyio.run(_serve, server_of(Desk(run, allowance, may_stop)))
-    except* BrokenPipeError:  # the agent has gone without waiting for an answer
+    except* BrokenPipeError:  # the agent left without waiting for an answer
         pass
 
 
@@ -52,7 +52,7 @@ def server_of(desk: Desk) -> Server[Any]:
         return ListToolsResult(tools=[_tool(name) for name in TOOLS])
 
     async def call_tool(_context: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
-        # The record is read in a thread: others may call meanwhile.
+        # The record is read in a thread, so that other calls are not blocked.
         text, refused = await anyio.to_thread.run_sync(_answer, desk, params)
         return CallToolResult(content=[TextContent(type="text", text=text)], is_error=refused)
 

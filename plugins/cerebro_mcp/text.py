@@ -1,4 +1,4 @@
-"""What an agent reads of a run: plain text, of 4,000 tokens at most."""
+"""The text of a run for an agent: plain, of 4,000 tokens at most."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from cerebro_elastic.extending.running import ConfigResult, number
 
 MOST_TOKENS = 4_000
 _LAST_LINE = 100
-"""The tokens kept for a line that says what is left out."""
+"""The tokens kept for a line about the omitted part."""
 _MOST_OF_HEAD = 1_600
-"""The tokens that the head may take where rows follow."""
+"""The most tokens of the head if rows follow."""
 _TOKEN = re.compile(r"[A-Za-z]{1,4}|[^\S\n]+|.", re.DOTALL)
 _SHOWN_VALUES = 8
-"""How many values of a curve the leaderboard has."""
+"""The number of a curve's values on the leaderboard."""
 _LONGEST = 400
-"""The characters of a line of which the rest is cut off."""
+"""The most characters of a line; the rest is cut off."""
 _PER_NOISE = math.sqrt(6) * 0.6745
 """The median of the absolute second difference of independent normal errors, by their standard deviation."""
 
 
 def tokens(text: str) -> int:
-    """How many tokens a text takes at most, for any usual tokenizer: each digit, sign and byte of another
-    script counts as one, and four letters do."""
+    """The most tokens of a text, for any usual tokenizer: each digit, symbol and byte of another script
+    counts as one, and so do four letters."""
     return sum(
         max(1, len(part.encode(errors="replace"))) if len(part) == 1 else 1 for part in _TOKEN.findall(text)
     )
@@ -34,8 +34,8 @@ def tokens(text: str) -> int:
 
 def within(head: Sequence[str], rows: Sequence[str], more: Callable[[int], str], rest: str = "") -> str:
     """The lines of ``head`` as far as they leave room for rows, and as many ``rows`` as fit. ``more`` gives
-    the line for those that are left out, from the number of those that are shown; ``rest`` says where the
-    rest of the head is."""
+    the line for the omitted ones, from the number of shown ones; ``rest`` gives the place of the rest of the
+    head."""
     lines, room = _fitting(head, _MOST_OF_HEAD)
     if len(lines) < len(head):
         lines.append(f"... {len(head) - len(lines)} lines are left out here{rest}")
@@ -45,7 +45,7 @@ def within(head: Sequence[str], rows: Sequence[str], more: Callable[[int], str],
 
 
 def _fitting(lines: Iterable[str], room: int) -> tuple[list[str], int]:
-    """The first lines that fit into this number of tokens, and how many tokens are left."""
+    """The first lines that fit into this number of tokens, and the number of remaining tokens."""
     fitting: list[str] = []
     for line in map(_cut, lines):
         if (needed := tokens(line) + 1) > room:
@@ -56,8 +56,8 @@ def _fitting(lines: Iterable[str], room: int) -> tuple[list[str], int]:
 
 
 def page(lines: Iterable[str], start: int, how: str) -> str:
-    """The lines from number ``start`` on, as many as fit; ``how`` says how to read the others. No line is cut
-    off: long ones become several."""
+    """The lines from number ``start`` on, as many as fit; ``how`` explains how to read the others. No line is
+    cut off: long ones become several."""
     whole = [line[begin : begin + _LONGEST] for line in lines for begin in range(0, len(line), _LONGEST)]
     room = MOST_TOKENS - _LAST_LINE
     begins = [1]
@@ -76,10 +76,10 @@ def _cut(line: str) -> str:
 
 
 def noise(curves: Iterable[Sequence[float]]) -> float | None:
-    """The standard deviation with which the values of curves jump from epoch to epoch, beside their trend.
+    """The standard deviation of the jumps of curves' values from epoch to epoch, besides their trend.
 
-    A second difference of a curve is without its trend, as far as that is a line over three epochs. Where
-    curves bend the noise comes out too large, rather than too small. ``None`` if no curve has three values.
+    A second difference of a curve removes its trend, if that is a line over three epochs. Where curves bend,
+    the estimate is too large rather than too small. ``None`` if no curve has three values.
     """
     jumps = [
         abs(before - 2 * value + after)
@@ -100,12 +100,12 @@ def row(place: int, result: ConfigResult, metric: str, why: str) -> str:
 
 
 def hparams(result: ConfigResult) -> str:
-    """All hyper-parameters as JSON, as ``add`` takes them."""
+    """All hyper-parameters as JSON, in the form for ``add``."""
     return json.dumps(dict(result.hparams), ensure_ascii=True)
 
 
 def thinned(values: Sequence[float]) -> Sequence[float]:
-    """The values of a curve, or some of many: the first and the last among these."""
+    """The values of a curve, or some of many, the first and the last included."""
     if len(values) <= _SHOWN_VALUES:
         return values
     last = len(values) - 1

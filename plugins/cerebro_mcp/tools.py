@@ -1,8 +1,8 @@
-"""What an agent can call. Each tool is a model of its arguments, with a method that answers.
+"""The tools for an agent. Each is a model of its arguments, with a method that answers.
 
 Two read, and answer with at most 4,000 tokens. The others change a live run. Each of these needs a reason,
-and is the transaction that a person's command is: it is refused if the run has continued meanwhile in a way
-that forbids it, and the record has the agent's name and the reason.
+and is the same transaction as a person's command: it is refused if the run has since changed in a way that
+forbids it, and the record has the agent's name and the reason.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ HParams = Annotated[dict[str, Any], Field(description="Hyper-parameters by name.
 
 _LONGEST_HPARAMS = 4_000
 _TELLING = 2.8
-"""How many standard deviations two values with the same noise differ by at most, 19 times of 20."""
+"""The most standard deviations by which two values with the same noise differ, 19 times out of 20."""
 
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """A run, and what an agent may do with it."""
+    """A run, and an agent's rights on it."""
 
     run: Run
     allowance: Allowance
-    """What it may add: no config by default."""
+    """The configs that it may add: none by default."""
     may_stop: bool = False
     """Whether it may stop configs."""
 
@@ -198,14 +198,14 @@ TOOLS: Mapping[str, type[_Tool]] = {
 
 
 def call(desk: Desk, name: str, arguments: Mapping[str, Any]) -> str:
-    """What the tool of this name answers. Raises ``CerebroError`` if it refuses."""
+    """The answer of the tool of this name. Raises ``CerebroError`` if the tool refuses."""
     if name not in TOOLS:
         raise RunError(f"no tool {name[:80]!r} exists; {did_you_mean(name[:80], TOOLS)}")
     return checked(TOOLS[name], arguments).answer(desk)
 
 
 def _with_result(result: RunResult, error: SameConfig) -> str:
-    """Why a config that was tried is refused, with its result."""
+    """Why an already tried config is refused, with its result."""
     same = next((row for row in result.leaderboard if row.config == error.config), None)
     if same is None:
         return str(error)
@@ -214,7 +214,7 @@ def _with_result(result: RunResult, error: SameConfig) -> str:
 
 
 def _check_hparams(values: Mapping[str, Any]) -> None:
-    """Raise ``RunError`` for what no record could hold."""
+    """Raise ``RunError`` for values that no record can hold."""
     try:
         size = len(json.dumps(values, ensure_ascii=False).encode())
     except (UnicodeEncodeError, RecursionError) as error:
@@ -226,7 +226,7 @@ def _check_hparams(values: Mapping[str, Any]) -> None:
 
 
 def _head(desk: Desk, result: RunResult) -> list[str]:
-    """What an agent must know before it reads the leaderboard."""
+    """The facts that an agent needs before it reads the leaderboard."""
     recipe, status = result.recipe, desk.run.status()
     metric = recipe.objective.metric
     objectives = [f"{each.metric} ({each.mode})" for each in recipe.search.objectives or (recipe.objective,)]
@@ -261,7 +261,7 @@ def _space(space: Mapping[str, Any], branch: str = "") -> Iterator[str]:
 
 
 def _left(desk: Desk) -> str:
-    """What the agent may still do."""
+    """The remaining rights of the agent."""
     allowance, state = desk.allowance, desk.run.status().state
     stop = "you may stop configs" if desk.may_stop else "you may not stop configs"
     if not allowance.configs or state.plan is None:

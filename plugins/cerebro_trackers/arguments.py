@@ -1,4 +1,4 @@
-"""What a recipe's `loggers` may give the trackers as `args`."""
+"""The `args` of the trackers in a recipe's `loggers`."""
 
 from __future__ import annotations
 

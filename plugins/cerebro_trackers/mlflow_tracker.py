@@ -1,7 +1,7 @@
 """MLflow: a parent run for the run, and a child for each config.
 
-Tags identify them. A leader that takes over, and a run that is extended, find them by their tags and continue
-with them. A visit that was not sent whole is sent again, and MLflow drops rows that it has.
+Tags identify them. A leader that takes over, and an extended run, find them by their tags and continue with
+them. A visit that was not sent whole is sent again, and MLflow drops rows that it already has.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LONGEST_NAME, _LONGEST_TAG = 250, 5000
 
 @dataclass
 class _Tracked:
-    """A run of MLflow's: that of a config, or the parent."""
+    """A run in MLflow: that of a config, or the parent."""
 
     run_id: str
     running: bool = True
@@ -50,12 +50,12 @@ class _Tracked:
 
 
 class MlflowTracker:
-    """Writes what the configs of a run log to MLflow. It raises what MLflow's client raises.
+    """Writes the logged values of a run's configs to MLflow. Errors of MLflow's client pass through.
 
     Args:
         run: The run's id.
-        identity: What tells it from another run of this id.
-        folder: The folder of MLflow's database where neither ``tracking_uri`` nor the environment names one.
+        identity: Distinguishes it from another run of this id.
+        folder: The folder of MLflow's database if neither ``tracking_uri`` nor the environment names one.
         tracking_uri: MLflow's server or database.
         experiment: The experiment's name.
     """
@@ -68,7 +68,7 @@ class MlflowTracker:
         "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
         "GIT_PYTHON_REFRESH": "quiet",
     }
-    """MLflow's client is to give up soon, because the record keeps what was not sent."""
+    """MLflow's client should give up soon, because the record keeps the unsent values."""
     buffers: ClassVar[bool] = False
 
     def __init__(
@@ -98,7 +98,7 @@ class MlflowTracker:
             client.log_batch(child.run_id, metrics=metrics[first : first + _METRICS_AT_ONCE])
 
     def end(self, end: ConfigEnd) -> None:
-        """Note that a config has ended; and the run, until a config goes on, if it was the last one."""
+        """Note that a config has ended; and, if it was the last one, the run, until a config continues."""
         at = time.time() if end.time is None else end.time
         child = self._child(end.config, end.hparams, end.parent, at)
         self._terminate(child, _STATUS_OF[end.status], at)
@@ -107,14 +107,14 @@ class MlflowTracker:
             self._terminate(self._parent_run(at), "FINISHED", at)
 
     def close(self) -> None:
-        """Nothing is open between two calls."""
+        """Nothing to close: nothing is open between two calls."""
 
     def _terminate(self, tracked: _Tracked, status: str, at: float) -> None:
         self._client()[0].set_terminated(tracked.run_id, status, _milliseconds(at))
         tracked.running = False
 
     def _client(self) -> tuple[MlflowClient, str]:
-        """MLflow's client, and the id of the experiment, whose runs of this run are known then."""
+        """MLflow's client, and the id of the experiment; this run's runs in it are known afterwards."""
         if self._opened is None:
             from mlflow import MlflowClient
 
@@ -138,8 +138,8 @@ class MlflowTracker:
         return found
 
     def _find(self, client: MlflowClient, experiment: str) -> None:
-        """Look for this run's runs. Of two for the same config the elder counts: a leader that was suspended
-        may have made the other."""
+        """Look for this run's runs. Of two for the same config the older one counts: a suspended leader may
+        have made the other."""
         self._parent, self._children = None, {}
         found = self._own(client, experiment)
         for run in sorted(found, key=lambda run: (run.info.start_time, run.info.run_id)):
@@ -171,7 +171,7 @@ class MlflowTracker:
         return self._parent
 
     def _child(self, config: str, hparams: HParams, parent: str, start: float) -> _Tracked:
-        """The child of a config; it has its hyper-parameters."""
+        """The child of a config, with its hyper-parameters."""
         client, experiment = self._client()
         if config not in self._children:
             tags = {**self._tags, **config_tags(self._tags[_RUN], config, parent)}
@@ -198,7 +198,7 @@ class MlflowTracker:
 
 
 def allowed_name(name: str) -> str:
-    """``name`` as MLflow takes it: ``top@5`` becomes ``top_x40_5``. Different names stay different."""
+    """``name`` in MLflow's form: ``top@5`` becomes ``top_x40_5``. Different names stay different."""
     allowed = re.sub(r"[^\w/. -]", lambda match: f"_x{ord(match[0]):x}_", name)
     if posixpath.normpath(allowed) != allowed or allowed.startswith(("/", "..")) or allowed == ".":
         allowed = re.sub(r"[/.]", lambda match: f"_x{ord(match[0]):x}_", allowed) or "_"
@@ -225,7 +225,7 @@ def _milliseconds(seconds: float) -> int:
 
 
 def _artifacts(uri: str) -> str | None:
-    """Where files go: beside a database in a file, otherwise where the server says."""
+    """The place of files: beside a database in a file, otherwise the server's choice."""
     if not uri.startswith("sqlite:///"):
         return None
     from sqlalchemy import make_url
@@ -235,14 +235,14 @@ def _artifacts(uri: str) -> str | None:
 
 
 def _database(folder: str) -> str:
-    """The address of a database in ``folder``, which may have signs that mean something in an address."""
+    """The address of a database in ``folder``, whose name may have characters with a meaning in addresses."""
     from sqlalchemy import URL
 
     return URL.create("sqlite", database=f"{folder}/mlflow.db").render_as_string()
 
 
 def _without_login(uri: str) -> str:
-    """A server's address without user and password, which go where MLflow looks for them. So no message of
+    """A server's address without user and password, which go where MLflow reads them, so that no message of
     the client shows them."""
     parts = urlsplit(uri)
     if parts.scheme not in ("http", "https") or "@" not in parts.netloc:

@@ -1,4 +1,5 @@
-"""Weights & Biases: a group for the run, and in it a run for each config, whose id all leaders know."""
+"""Weights & Biases: a group for the run, and in it a run for each config, with the same id for all
+leaders."""
 
 from __future__ import annotations
 
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
 
 
 class WandbTracker:
-    """Writes what the configs of a run log to W&B. It raises what W&B's client raises.
+    """Writes the logged values of a run's configs to W&B. Errors of W&B's client pass through.
 
     Args:
         run: The run's id, which names the group.
-        identity: What tells it from another run of this id.
+        identity: Distinguishes it from another run of this id.
         folder: The folder of W&B's files.
         project: The project's name.
         entity: The user or team.
-        mode: ``online`` or ``offline``; by default the environment says.
+        mode: ``online`` or ``offline``; by default the environment decides.
 
     Raises:
         RecipeError: The client has no login, and is not offline.
@@ -67,13 +68,13 @@ class WandbTracker:
         run.finish(exit_code=int(end.status == "failed"))
 
     def close(self) -> None:
-        """Write what is left. The next leader continues with the same runs."""
+        """Write the remaining rows. The next leader continues with the same runs."""
         for run in self._runs.values():
             run.finish()
         self._runs.clear()
 
     def _begin(self) -> None:
-        """Tell the client how it works, and check that it has a login."""
+        """Configure the client, and check that it has a login."""
         import wandb
 
         if self._mode is not None:
@@ -86,11 +87,11 @@ class WandbTracker:
             )
 
     def _run_of(self, config: str, hparams: HParams, parent: str) -> wandb.Run:
-        """The run of a config: a new one, an open one, or one that an earlier leader has closed."""
+        """The run of a config: a new one, an open one, or one closed by an earlier leader."""
         import wandb
 
         if config not in self._runs:
-            self._folder.mkdir(parents=True, exist_ok=True)  # or W&B takes another
+            self._folder.mkdir(parents=True, exist_ok=True)  # else W&B takes another
             self._runs[config] = wandb.init(
                 id=f"{self._identity}-{config}",
                 name=f"{self._run}-{config}",

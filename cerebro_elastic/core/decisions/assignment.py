@@ -2,14 +2,14 @@
 
 May a node's next unit be assigned while it trains? A node that waits for its next unit waits for a commit, a
 decision and an assignment: tens of milliseconds. Then it loads the unit's state: seconds, if that is large. A
-unit that is queued behind the one in training begins at once, and its state is loaded meanwhile. But it is
-chosen one unit earlier, so by an older state, and no other node can take it any more. Simulated runs of 2 to
-8 nodes show where that pays: the run is then nearly as short as if nothing waited, and elsewhere it may be
-longer by some percent. So a unit is queued only in a run without gangs, which need nodes that are idle
-together, and only
+unit that is queued behind the one in training begins at once, and its state is loaded during that unit. But
+it is chosen one unit earlier, by an older state, and no other node can take it any more. Simulated runs of 2
+to 8 nodes show where that pays: there the run is nearly as short as without any waits, elsewhere it may be
+some percent longer. So a unit is queued only in a run without gangs, which need nodes that are idle together,
+and only
 
 - if a hop takes a large part of a unit; or
-- behind a short unit (behind a long one the wait does not count), if many configs are left to choose from.
+- behind a short unit (behind a long one the wait does not count), if the choice among configs stays large.
 """
 
 from __future__ import annotations
@@ -33,19 +33,18 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Phase, Unit
 
 SHORT_SECONDS = 3.0
-"""A unit that is expected to take longer has nothing queued behind it, unless hops are long."""
+"""Nothing is queued behind a unit with more expected seconds, unless hops are long."""
 LONG_HOP = 0.2
-"""The share of a unit's expected seconds from which on a hop is long: to load the next state behind a unit
-gains more than is lost by the early choice (``benchmarks/queueing.py``)."""
+"""The share of a unit's expected seconds from which on a hop is long: loading the next state behind a unit
+then gains more than the early choice loses (``benchmarks/queueing.py``)."""
 MOST_AT_ONCE = 8
-"""Of hundreds of nodes that are idle at once, this number chooses in one decision: none waits long for it."""
+"""If hundreds of nodes are idle at once, this many choose in one decision, so that none waits long."""
 CONFIGS_PER_NODE = 2
 """Units are queued while more configs than this are free for each node."""
 
 
 def assignments(moment: Moment, policy: Policy) -> Iterator[UnitAssigned]:
-    """An attempt for each idle node for which the policy has a unit, without the nodes that are held back for
-    a gang."""
+    """An attempt for each idle node for which the policy has a unit, except nodes held back for a gang."""
     state, nodes = moment.state, moment.nodes
     if moment.waits_for_nodes:
         return
@@ -83,7 +82,7 @@ def _in_parts(moment: Moment, idle: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _may_queue(moment: Moment) -> Iterator[str]:
-    """The nodes behind whose units others may be queued. One on which units fail waits to be idle: it may
+    """The nodes behind whose units others may be queued. A node with failed units must first be idle: it may
     have to be quarantined."""
     state = moment.state
     for name in moment.nodes:
@@ -95,7 +94,7 @@ def _may_queue(moment: Moment) -> Iterator[str]:
 
 
 def _loads_behind(moment: Moment, attempt: Attempt) -> bool:
-    """Whether a unit is queued behind the attempt as soon as a config is free, since its load is long."""
+    """Whether a unit is queued behind the attempt as soon as a config is free, because its load is long."""
     return hop_seconds(moment.state.hops) > LONG_HOP * _seconds_ahead(moment, attempt)
 
 
@@ -112,7 +111,8 @@ def _leaves_choice(moment: Moment, busy: Collection[str]) -> bool:
 
 
 def _queued(moment: Moment, policy: Policy, name: str, busy: Collection[str]) -> Iterator[Attempt]:
-    """What the busy node ``name`` begins next, as if it were idle; nothing if that choice has to wait."""
+    """The next attempt of the busy node ``name``, chosen as if it were idle; nothing if the choice must
+    wait."""
     for _, unit in policy.choose(_context(moment, [name], busy, freed=name)):
         (placement,) = (p for p in moment.placements[unit.config].at(name) if p.unit == unit)
         hint = _hint(moment, policy, name, (), {*busy, unit.config})
@@ -124,7 +124,7 @@ def _queued(moment: Moment, policy: Policy, name: str, busy: Collection[str]) ->
 def _hint(
     moment: Moment, policy: Policy, lead: str, companion_nodes: Sequence[Node], busy: Collection[str]
 ) -> Unit | None:
-    """The unit that ``lead`` would get next, as things are."""
+    """The unit that ``lead`` would get next in this state."""
     gang = [lead, *(node.name for node in companion_nodes)]
     hints = policy.choose(_context(moment, gang, busy, hint=True))
     return next((unit for name, unit in hints if name == lead), None)
@@ -133,8 +133,8 @@ def _hint(
 def _choose(
     moment: Moment, policy: Policy, idle: Sequence[str], busy: Collection[str]
 ) -> list[tuple[Placement, tuple[Node, ...]]]:
-    """What the policy chooses, with the other nodes of each gang. If two gangs need the same node, the one
-    that was chosen first gets it, and the policy chooses again."""
+    """The policy's choice, with the other nodes of each gang. If two gangs need the same node, the one chosen
+    first gets it, and the policy chooses again."""
     chosen: list[tuple[Placement, tuple[Node, ...]]] = []
     choose_again = True
     while choose_again:
@@ -157,7 +157,7 @@ def _choose(
 
 
 def _forms(moment: Moment, name: str, unit: Unit, idle: Sequence[str]) -> bool:
-    """Whether the nodes are idle that the unit takes besides its lead."""
+    """Whether the other nodes of the unit's gang are idle."""
     (placement,) = (p for p in moment.placements[unit.config].at(name) if p.unit == unit)
     return companions(placement, moment.nodes, idle) is not None
 
@@ -210,8 +210,8 @@ def _expected(state: State, placement: Placement, lead: Node) -> float | None:
 
 
 def _prefetch(moment: Moment, placement: Placement, hint: Unit | None, attempt: Attempt) -> Prefetch | None:
-    """What the node may fetch during the attempt: ``hint`` is the unit that it would get if it were idle now.
-    Its state is not worth a load if the next unit will be queued."""
+    """The node's possible fetches during the attempt: ``hint`` is the unit that it would get if it were idle
+    now. Its state is not worth a load if the next unit will be queued."""
     if hint is None or hint.phase is Phase.EVALUATE:
         return None
     present = {*moment.cached[placement.lead], placement.unit.partition, hint.partition}

@@ -1,7 +1,7 @@
 """What happens next? ``decide`` is a pure function of the state.
 
-The controller writes the events that are decided, and sees them happen before it decides again. So nothing
-here remembers what was decided.
+The controller writes the decided events, and sees them happen before it decides again. So nothing here
+remembers a decision.
 """
 
 from __future__ import annotations
@@ -77,11 +77,10 @@ WORTH_MOVING = 0.75
 def decide(
     state: State, policy: Policy, search: Search, reusable: Mapping[str, Sequence[Visit]] = NOTHING.steps
 ) -> list[Event]:
-    """The events that are to happen now, in order; empty if the run only waits. The store knows their
-    revisions.
+    """The events to write now, in order; empty if the run only waits. The store gives them their revisions.
 
     Repairs come first. Units are assigned only in a state that needs no repair, and in which no config may
-    take over what earlier runs have made (``reusable``, as ``Reusable.steps``).
+    take over results of earlier runs (``reusable``, as ``Reusable.steps``).
     """
     plan = state.plan
     if plan is None or state.outcome is not None:
@@ -120,7 +119,7 @@ def withdrawals(state: State) -> Iterator[UnitWithdrawn]:
 
 
 def failures(moment: Moment) -> Iterator[ConfigEnded]:
-    """Configs to fail: a unit was tried often enough, or another try would be in vain, or no strategy is
+    """Configs to fail: a unit has used up its tries, or another try would be in vain, or no strategy is
     feasible."""
     state, plan = moment.state, moment.plan
     hardware = {node.hardware for node in moment.nodes.values()}
@@ -133,9 +132,9 @@ def failures(moment: Moment) -> Iterator[ConfigEnded]:
 
 
 def quarantines(state: State) -> Iterator[NodeQuarantined]:
-    """Idle nodes on which units keep failing. Each quarantine lasts longer than the one before. A busy node
-    is considered when it is idle. One with a lasting fault that has registered since is considered when it
-    fails again: its disk may have been freed before the run was started again."""
+    """Idle nodes on which units keep failing. Each quarantine lasts longer than the previous one. A busy node
+    is considered when it is idle. A node with a lasting fault that has registered since is considered when it
+    fails again: its disk may have been freed before the run was restarted."""
     for name, streak in state.streaks.items():
         node = state.nodes.get(name)
         if node is None or name in state.attempts or name in state.quarantined:
@@ -162,7 +161,7 @@ def _why(streak: Streak) -> str:
 
 def _cooldown(state: State, streak: Streak) -> float:
     """Seconds: doubled with each failure after the first that could quarantine the node; not while no node
-    reaches the storage, which is then to blame and soon to be tried again."""
+    reaches the storage, since the storage is then to blame and soon worth another try."""
     kinds = [state.streaks[name].kind if name in state.streaks else None for name in state.nodes]
     if all(kind is FailureKind.STORAGE for kind in kinds):
         return COOLDOWN
@@ -171,7 +170,7 @@ def _cooldown(state: State, streak: Streak) -> float:
 
 
 def continuations(state: State) -> Iterator[ConfigResumed]:
-    """Configs that the last extension resumes. The search decides when it sees all of them."""
+    """Configs that the last extension resumes. The search decides only once it sees all of them."""
     extension = state.extension
     if extension is not None and extension.configs:
         for config in in_order(each for each in state.configs.values() if may_go_on(each, extension)):
@@ -198,8 +197,8 @@ def _may_stop(moment: Moment, config: Config) -> bool:
 
 
 def home_changes(moment: Moment) -> Iterator[HomesAssigned]:
-    """New homes for partitions, if some are on a node that is not in use, if a new node should get some, or
-    if the nodes' speeds make it worthwhile."""
+    """New homes for partitions, if some are on a node out of use, if a new node should get some, or if the
+    nodes' speeds make it worthwhile."""
     state, plan, nodes = moment.state, moment.plan, _hosting(moment)
     if not nodes or moment.waits_for_nodes:
         return
@@ -221,8 +220,7 @@ def home_changes(moment: Moment) -> Iterator[HomesAssigned]:
 
 
 def _may_be_worthwhile(homes: Homes, factors: Mapping[str, float]) -> bool:
-    """Whether other homes could be better by enough, if partitions could be cut: no homes are better than
-    those."""
+    """Whether homes of divisible partitions, which are the best possible, would be better by enough."""
     counts = _count(homes)
     ideal = sum(counts.values()) / sum(1 / factor for factor in factors.values())
     return ideal * (1 - 1e-9) <= WORTH_MOVING * _longest(homes, factors)
@@ -236,7 +234,7 @@ def _hosting(moment: Moment) -> list[Node]:
 
 
 def _hopeless(config: Config, plan: Plan) -> str | None:
-    """Why no further try at one of the config's next units can help; ``None`` if one may."""
+    """Why no further try at one of the config's next units can help; ``None`` if a try may."""
     for unit in next_units(config, plan) if config.tries else ():
         tries = [f for f in config.tries if f.unit == unit and counts(f, plan)]
         where = f"epoch {unit.epoch + 1}, partition {unit.partition}"
@@ -258,7 +256,7 @@ def _in_words(failure: Failure) -> str:
 
 
 def _longest(homes: Homes, speed_factors: Mapping[str, float]) -> float:
-    """The busiest node's share: how long it takes to visit each of its partitions once."""
+    """The busiest node's share: its time for one visit to each of its partitions."""
     return max(count * speed_factors[name] for name, count in _count(homes).items())
 
 
@@ -270,13 +268,13 @@ def _count(homes: Homes) -> Counter[str]:
 def _before_the_search(
     moment: Moment, reusable: Mapping[str, Sequence[Visit]]
 ) -> list[ConfigResumed | UnitsReused | ConfigEnded]:
-    """What happens to configs before the search is asked: those of an extension first, members last."""
+    """Events of configs that come before the search: those of an extension first, members last."""
     return [*continuations(moment.state)] or [*reuses(moment, reusable)] or [*memberships(moment)]
 
 
 def reuses(moment: Moment, reusable: Mapping[str, Sequence[Visit]]) -> Iterator[UnitsReused]:
-    """Idle configs that stand where an earlier run has continued: they get its visits. The run that has nodes
-    of the kind on which these were trained would have made them so, too."""
+    """Idle configs in a state from which an earlier run continued: they get its visits. A run with nodes of
+    the kind on which these were trained would have made the same."""
     if not reusable:
         return
     state = moment.state
@@ -295,8 +293,8 @@ def _standing(_shared: None, config: Config) -> str:
 
 
 def searches(moment: Moment, search: Search) -> Iterator[ConfigCreated | ConfigEnded | ConfigResumed]:
-    """What the search decides. What it decides on a config that has members holds for each of them; one that
-    is in a unit follows when it is idle (``memberships``)."""
+    """The search's decisions. A decision on a config that has members holds for each of them; a member in a
+    unit follows when it is idle (``memberships``)."""
     context, configs = observed(moment), moment.state.configs
     decisions = search.decide(context)
     for decision in decisions:
@@ -343,8 +341,8 @@ def _sibling(state: State, plan: Plan, like: Config, fold: int | None, repeat: i
 
 
 def _member(state: State, plan: Plan, new: Config, parent: str | None, origin: Mapping[str, Any]) -> Config:
-    """A ``new`` config that begins where ``parent`` stands, or its like of the parent's members; without
-    one, where all begin."""
+    """A ``new`` config that begins from the present state of ``parent``, or of the parent's matching member;
+    without a parent, from the start of all configs."""
     others = named(state.configs, parent) if parent is not None else []
     assert others or parent is None, f"no config {parent!r} exists for {new.id} to begin at"
     of = next((c for c in others if (c.fold, c.repeat) == (new.fold, new.repeat)), None)

@@ -5,13 +5,13 @@ that has enough of them. Nodes on which the unit has failed take part only if to
 
 Nodes become idle one by one, so a config that needs one node would always come before a config that needs
 two. Hence this rule. A config that waits for a gang is overdue when, since it began to wait, as many configs
-that need fewer nodes have continued as the run has nodes (or as such configs exist, if they are fewer). Idle
-nodes are held back for the overdue config that has waited longest: only the nodes of the gang that lacks the
-fewest. The rule needs no memory: a config waits since its revision, and has continued at its revision or at
-the token of its attempt.
+that need fewer nodes have continued as the run has nodes (or as such configs exist, if fewer). Idle nodes are
+held back for the overdue config that has waited longest: only the nodes of the gang that lacks the fewest.
+The rule needs no memory: a config waits since its revision, and has continued at its revision or at the token
+of its attempt.
 
-- No gang starves: each unit that others get brings the moment nearer. Then the running units end, and nothing
-  else gets the nodes that it needs.
+- No gang starves: each unit that others get brings the moment nearer. Then the running units end, and no
+  other config gets the needed nodes.
 - Nothing deadlocks: nodes are held back for one config at a time. If nothing runs, all nodes are idle, so its
   gang is complete.
 - No single-node config starves: after a commit the gang's config waits again, behind all others.
@@ -36,12 +36,12 @@ from cerebro_elastic.system.words import counted
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a config waits for."""
+    """The thing that a config waits for."""
 
     nodes: tuple[str, ...] = ()
     """The nodes of its gang, which must be idle together."""
     lacks: str | None = None
-    """What no node offers, in words; ``None`` if nodes exist that can train it."""
+    """The missing hardware, in words; ``None`` if nodes exist that can train it."""
 
 
 def companions(
@@ -102,7 +102,7 @@ def _companions(placement: Placement, nodes: Mapping[str, Node], idle: Collectio
 
 
 def waits(state: State, plan: Plan) -> dict[str, Wait]:
-    """By live config that is in no attempt, once the run has its least number of nodes."""
+    """By live config outside any attempt, once the run has its least number of nodes."""
     moment = Moment(state, plan)
     if all(strategy.ranks == 1 for strategy in plan.strategies) or moment.waits_for_nodes:
         return {}
@@ -121,7 +121,7 @@ def waits(state: State, plan: Plan) -> dict[str, Wait]:
 
 
 def _lack(config: Config, nodes: Mapping[str, Node], state: State, plan: Plan) -> str:
-    """What the least demanding possible strategy takes, and which nodes exist."""
+    """The needs of the least demanding possible strategy, and the existing nodes."""
     kinds = {node.hardware for node in nodes.values()}
     refused = [refusals(config, kind, state.profiles, plan) for kind in kinds]
     possible = [c for c in plan.strategies if not refused or any(c not in reasons for reasons in refused)]

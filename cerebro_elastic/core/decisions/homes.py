@@ -1,8 +1,8 @@
 """On which nodes is each partition at home?
 
 Each partition has as many home nodes as it has replicas, on different hosts where that is possible: the nodes
-of one host share a cache and fail together. A node's speed determines how many partitions it gets. Which ones
-is free, so the assignment moves as few as it can.
+of one host share a cache and fail together. A node's speed determines the number of its partitions. The
+choice among them is free, so the assignment moves as few as it can.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def rebalance(
     speed_factors: Mapping[str, float],
     replicas: int = 1,
 ) -> dict[int, tuple[str, ...]]:
-    """New homes such that the node that takes longest for its partitions is done as early as possible.
+    """New homes such that the slowest node is done with its partitions as early as possible.
 
     A partition stays at home on a node that is in use and has room. Otherwise it goes to a node that has it
     cached, else to the one with most room, and of these to the one that shares the fewest partitions with its
@@ -35,7 +35,7 @@ def rebalance(
         cached: By node: the partitions in its cache.
         partitions: Partitions are numbered ``0 .. partitions - 1``.
         speed_factors: By node: its seconds for one partition, compared with other nodes.
-        replicas: The number of nodes at which each partition is at home; all, if they are fewer.
+        replicas: The number of nodes at which each partition is at home; all, if fewer.
     """
     if not nodes:
         return {}
@@ -48,7 +48,7 @@ def rebalance(
 
 
 class _Placing:
-    """Homes while they are assigned: what each node ``has`` so far, and for how many more it has ``room``."""
+    """Homes during the assignment: the partitions that each node ``has``, and its ``room`` for more."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class _Placing:
                 self._give(j, name)
 
     def fill(self, j: int) -> bool:
-        """Give the partition homes on nodes with room; returns whether it got all that it needs."""
+        """Give the partition homes on nodes with room; returns whether it got all its homes."""
         while len(self.at[j]) < self.replicas:
             free = [name for name, room in self.room.items() if room and j not in self.has[name]]
             if not free:
@@ -89,7 +89,7 @@ class _Placing:
 
     def fill_by_moving(self, j: int) -> None:
         """All nodes with room have partition ``j``: one of them takes another partition from a node without
-        ``j``, which then takes ``j``. (Such a partition exists: it has more homes than ``j``.)"""
+        ``j``, and that node takes ``j``. (Such a partition exists: it has more homes than ``j``.)"""
         while len(self.at[j]) < self.replicas:
             moves = [
                 (self._fetches(k, taker) + self._fetches(j, giver), k, giver, taker)
@@ -128,9 +128,9 @@ class _Placing:
 def _shares(
     kept: Mapping[str, Sequence[int]], partitions: int, replicas: int, speed_factors: Mapping[str, float]
 ) -> dict[str, int]:
-    """How many partitions each node gets. Each goes to the node that would be done with it first, which gives
-    the shortest makespan for jobs of one length. No node gets more than all partitions. Ties go to nodes that
-    keep their number."""
+    """The number of each node's partitions. Each partition goes to the node that would be done with it first:
+    this gives the shortest makespan for jobs of one length. No node gets more than all partitions. Ties go to
+    nodes that keep their number."""
     shares = dict.fromkeys(kept, 0)
 
     def bid(name: str, at: int) -> tuple[float, bool, int, str]:

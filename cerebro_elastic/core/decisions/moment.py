@@ -1,10 +1,9 @@
-"""The moment at which is decided: the state, and what decisions derive from it.
+"""The moment of a decision: the state, and the values that decisions derive from it.
 
-Of the registered nodes those get units that are not leaving, stalled or quarantined; at most as many as the
-run uses.
+Registered nodes get units unless they are leaving, stalled or quarantined; at most as many as the run uses.
 
 The remaining work is for policies that play the run forward. The core has no clock, and a unit under way does
-not report how far it is. But visits state when they ended. So an attempt counts as begun when the last visit
+not report its progress. But visits state when they ended. So an attempt counts as begun when the last visit
 before it ended (``Attempt.last_visit_ended``), and "now" is the end of the last visit of all. (Half of the
 expected seconds would be simpler, but loses much of what looking ahead gains.)
 """
@@ -44,7 +43,7 @@ from cerebro_elastic.core.model.units import Order, Unit
 _Shared = TypeVar("_Shared")
 
 LEAST = 0.05
-"""The share of its expected seconds that a unit under way still takes at least: it may be late, but is not
+"""The least remaining share of a unit's expected seconds while it is under way: it may be late, but is not
 over."""
 
 
@@ -52,8 +51,8 @@ def used_nodes(state: State, plan: Plan) -> list[Node]:
     """The nodes that get units: those longest registered since the run was last extended, at most
     ``plan.max_nodes``.
 
-    A draining or stalled node gets none. A quarantined node gets units only if no other node is left, and if
-    the fault may lie elsewhere (a full disk is the node's own fault).
+    A draining or stalled node gets none. A quarantined node gets units only as the last one, and if the fault
+    may lie elsewhere (a full disk is the node's own fault).
     """
     nodes = sorted(state.nodes.values(), key=lambda node: node.registration)
     staying = [n for n in nodes if n.registration >= state.extended and n.drain is None and n.stalled is None]
@@ -67,7 +66,7 @@ def _is_faulty(state: State, node: Node) -> bool:
 
 
 class Moment:
-    """A state in which is decided. Each part is derived when it is first used."""
+    """A state, for decisions. Each part is derived when it is first used."""
 
     def __init__(self, state: State, plan: Plan, held: Sequence[str] = ()) -> None:
         self.state = state
@@ -83,7 +82,7 @@ class Moment:
 
     @cached_property
     def live(self) -> Mapping[str, Config]:
-        """The live configs: of a search of thousands a few."""
+        """The live configs: a few, even in a search over thousands."""
         configs = self.state.configs
         return {name: configs[name] for name in compress(configs, _is_live(None, configs).values())}
 
@@ -94,20 +93,19 @@ class Moment:
 
     @cached_property
     def waits_for_nodes(self) -> bool:
-        """Whether the run still waits for ``plan.min_nodes``: before its first unit it may, afterwards
-        never."""
+        """Whether the run waits for ``plan.min_nodes``: possible only before its first unit."""
         state, configs = self.state, self.state.configs.values()
         begun = self.busy or state.profiles or any(c.head is not None or c.failures for c in configs)
         return not begun and sum(n.drain is None for n in state.nodes.values()) < self.plan.min_nodes
 
     @cached_property
     def next_steps(self) -> Mapping[str, NextSteps]:
-        """By live config: what it does next on each kind of node."""
+        """By live config: its next step on each kind of node."""
         return next_steps(self.state, self.plan, self.nodes, self.live)
 
     @cached_property
     def placements(self) -> Placements:
-        """What each config may do next, and where; without the configs that wait for others."""
+        """The possible next units of each config, and their nodes; without configs that wait for others."""
         options = placements(self.state, self.plan, self.nodes, self.live, self.next_steps)
         room = self.plan.begun_per_node * len(self.nodes)
         if not room:
@@ -167,8 +165,7 @@ class Moment:
 
     @cached_property
     def loads(self) -> Mapping[str, float]:
-        """By node: its expected seconds, if the nodes that may lead a unit share such units by their
-        speeds."""
+        """By node: its expected seconds, if the nodes that may lead units share them by speed."""
         state, plan, factors = self.state, self.plan, self.speed_factors
         seconds = dict.fromkeys(factors, 0.0)
 
@@ -194,10 +191,10 @@ class Moment:
         return min((_until_free(self.state, name) for name in self.nodes), default=0.0)
 
     def rest_of_epoch(self, config: Config | None) -> float:
-        """The expected seconds of all units that the config has left in its epoch, evaluations included, each
-        on the fastest of the nodes where its partition is at home, one after the other; of a usual config's
+        """The expected seconds of all remaining units of the config's epoch, evaluations included, each on
+        the fastest of the nodes where its partition is at home, one after the other; of a usual config's
         whole epoch, if the config does not exist yet. 0: nothing is known, as the first unit on a node is
-        slow for reasons that pass."""
+        slow for passing reasons."""
         state, plan = self.state, self.plan
         own = state.epoch_seconds.get(config.id, EpochSeconds()) if config is not None else EpochSeconds()
         usual = own.usual or self._of_all_configs.usual or own.last or self._of_all_configs.last
@@ -224,8 +221,8 @@ class Moment:
         return min((known[name] for name in homes if name in known), default=min(known.values(), default=1.0))
 
     def remaining_work(self, freed: str | None = None) -> RemainingWork | None:
-        """The remaining work of the run on these nodes; ``None`` if that is more than training units of one
-        node each. If ``freed`` is given, the question is what that node does next; it counts as idle."""
+        """The remaining work of the run on these nodes; ``None`` if it includes units other than training on
+        one node. If ``freed`` is given, the question is what that node does next; it counts as idle."""
         state, plan, nodes, busy = self.state, self.plan, self.nodes, self.busy
         holders = [[name for name in state.homes[j] if name in nodes] for j in range(plan.partitions)]
         plain = all(options.plain for options in self.placements.values())
@@ -234,7 +231,7 @@ class Moment:
         live = self._live
         longest = max(state.timings.values(), default=None)
         seconds = {
-            # One that was not measured may be the tail of the run, and must begin early.
+            # A config not measured yet may be the tail of the run, and must begin early.
             config.id: self.seconds[config.id] if longest is None or _measured(state, config.id) else longest
             for config in live
         }
@@ -276,8 +273,7 @@ def _undone_partitions(plan: Plan, config: Config, attempt: Attempt | None) -> l
 
 
 def _summed(parts: Iterable[tuple[_Shared, float]]) -> Iterable[tuple[_Shared, float]]:
-    """The sums of what is shared by identity: most configs have the same partitions to visit, and most share
-    the nodes of one."""
+    """Sums by identical object: most configs have the same partitions to visit, on the same nodes."""
     sums: dict[int, tuple[_Shared, float]] = {}
     for shared, value in parts:
         before = sums.get(id(shared))
@@ -291,8 +287,8 @@ def _until_free(state: State, node: str) -> float:
 
 
 def _seconds_left(state: State, attempt: Attempt) -> float:
-    """The seconds until the attempt is expected to end. One that is being saved is almost over; one that is
-    queued begins when its node is free."""
+    """The seconds until the attempt is expected to end. An attempt being saved is almost over; a queued one
+    begins when its node is free."""
     expected = attempt.expected
     if expected is None:
         expected = unit_seconds(state, attempt.unit.config) * speed_factor(state, attempt.node)
@@ -306,7 +302,7 @@ def _seconds_left(state: State, attempt: Attempt) -> float:
 
 
 class Questions:
-    """The questions to a policy's solver: when each is asked, and what an answer means."""
+    """The questions to a policy's solver: the moments to ask them, and the orders in the answers."""
 
     def __init__(self, policy: Planner, seed: int) -> None:
         self._policy, self._seed = policy, seed

@@ -9,18 +9,18 @@ refused ones itself. With a single strategy in the plan nothing is profiled, and
 
 Of the strategies for one number of nodes the fastest is used, after each was profiled. A forecast chooses the
 number of nodes (``gang_sizes``). It assumes linear speed-up for strategies that were not profiled yet: so
-gangs are profiled when they may be useful, and not before.
+gangs are not profiled before they may be useful.
 
 A gang of n nodes ends one unit sooner than a single node, but seldom n times as fast, so it costs more node
-time. Gangs are therefore useful only where nodes would be idle otherwise: when configs are fewer than nodes
-(paper, section 5.7, forms them once configs are at most half as many), or when the longest config would run
-long after all others.
+time. Gangs are therefore useful only where nodes would be idle otherwise: when there are fewer configs than
+nodes (paper, section 5.7, forms them once configs are at most half as many), or when the longest config would
+run long after all others.
 
-The forecast: a run ends no sooner than its longest config, and no sooner than its nodes have done all the
-work. The sizes are to make the later of the two early. At first every config takes the size that costs the
-least node time. Then, for the shortest horizon for which that is possible, configs that would exceed the
-horizon get more nodes. (This is the heuristic of the joint problem in ``openshop``, with a kind of nodes as
-one node of many devices.)
+The forecast: a run ends no sooner than its longest config, and no sooner than its nodes finish all the work.
+The sizes should make the later of the two early. At first every config takes the size that costs the least
+node time. Then, for the shortest horizon for which that is possible, configs that would exceed the horizon
+get more nodes. (This is the heuristic of the joint problem in ``openshop``, with a kind of nodes as one node
+of many devices.)
 """
 
 from __future__ import annotations
@@ -45,43 +45,43 @@ from cerebro_elastic.system.words import counted
 NodeKind: TypeAlias = tuple[str, int]
 """The hardware of nodes, and the number of ranks of each."""
 GangSeconds: TypeAlias = Mapping[NodeKind, Mapping[int, float]]
-"""A config's remaining work: by kind of nodes and size of the gang, the seconds that it takes."""
+"""A config's remaining work: seconds by kind of nodes and size of the gang."""
 GangSizes: TypeAlias = Mapping[NodeKind, int]
 """The size of a config's gang on each kind of nodes."""
 
 WORTH = 0.9
-"""Gangs are used if they shorten the forecast to this part of it: nodes of a gang wait for one another, and
-fetch partitions that are not at home on them."""
+"""Gangs are used if they shorten the forecast to this share or less: nodes of a gang wait for one another,
+and fetch partitions that are not at home on them."""
 EXACT = 0.01
 """The relative accuracy of the horizon."""
 
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """What a config does next on a kind of node."""
+    """A config's next step on a kind of node."""
 
     strategy: Strategy
     profile: bool = False
     """Profile the strategy, instead of a whole unit."""
     seconds: float | None = None
-    """The expected seconds of a unit, if they are known."""
+    """The expected seconds of a unit, if known."""
 
 
 NextSteps: TypeAlias = Mapping[NodeKind, NextStep]
-"""By kind of nodes that can do one."""
+"""By kind of nodes that can take a step."""
 StepsBySize: TypeAlias = Mapping[NodeKind, Mapping[int, NextStep]]
 """By kind of nodes and size of the gang, smallest first."""
 
 
 def kind_of(node: Node) -> NodeKind:
-    """What the nodes of a gang have in common."""
+    """The hardware and number of ranks, which the nodes of a gang have in common."""
     return node.hardware, node.ranks
 
 
 def next_steps(
     state: State, plan: Plan, nodes: Mapping[str, Node], live: Mapping[str, Config]
 ) -> Mapping[str, NextSteps]:
-    """By ``live`` config: its next step on each kind of ``nodes``, as if the config and they were idle."""
+    """By ``live`` config: its next step on each kind of ``nodes``, as if config and nodes were idle."""
     node_counts = Counter(map(kind_of, nodes.values()))
     if not chooses(plan):
         (only,) = plan.strategies
@@ -101,7 +101,7 @@ def next_steps(
     }
 
 
-@lru_cache(maxsize=1)  # one object for all moments: what depends on it is not recomputed
+@lru_cache(maxsize=1)  # one object for all moments: values that depend on it are not recomputed
 def _only_steps(only: Strategy, node_counts: frozenset[tuple[NodeKind, int]]) -> NextSteps:
     return {kind: NextStep(only) for kind, _ in node_counts if _fits(only, kind, dict(node_counts))}
 
@@ -112,7 +112,7 @@ def steps_by_size(
     """The config's next step on a ``kind`` of which ``most`` nodes exist, by size of the gang, smallest
     first.
 
-    Before a training unit: a strategy that was not profiled yet. Otherwise the fastest feasible one.
+    Before a training unit: a strategy not profiled yet. Otherwise the fastest feasible one.
     """
     hardware, _ = kind
     refused = refusals(config, hardware, state.profiles, plan)
@@ -141,7 +141,7 @@ def _fits(strategy: Strategy, kind: NodeKind, node_counts: Mapping[NodeKind, int
 def _remaining_seconds(
     by_size: Mapping[str, StepsBySize], state: State, plan: Plan, nodes: Mapping[str, Node]
 ) -> dict[str, GangSeconds]:
-    """Each config's remaining work, spread over the kinds of nodes as the partitions' homes are."""
+    """Each config's remaining work, spread over the kinds of nodes like the partitions' homes."""
     at_home = Counter(kind_of(nodes[n]) for names in state.homes.values() for n in names if n in nodes)
     unit_seconds = all_unit_seconds(state, by_size)
     work: dict[str, GangSeconds] = {}
@@ -160,7 +160,7 @@ def _remaining_seconds(
 
 
 def _seconds(steps: Mapping[int, NextStep], unit_seconds: float) -> dict[int, float]:
-    """The seconds of a unit by size of the gang. Until the smallest size was profiled, it is the only one."""
+    """The seconds of a unit by size of the gang. Until it is profiled, the smallest size is the only one."""
     seconds: dict[int, float] = {}
     for size, step in steps.items():
         if step.seconds is not None:
@@ -196,8 +196,8 @@ def refusals(config: Config, hardware: str, profiles: Profiles, plan: Plan) -> d
 def infeasible(config: Config, hardware: Iterable[str], profiles: Profiles, plan: Plan) -> str | None:
     """Why no strategy can train the config on any kind of node; ``None`` if one may.
 
-    Kinds are those of ``hardware`` and those on which it was profiled. Equal reasons are stated once.
-    A single strategy is never refused.
+    Kinds are those of ``hardware`` and of its profiles. Equal reasons are stated once. A single strategy is
+    never refused.
     """
     if not chooses(plan):
         return None
@@ -227,14 +227,14 @@ def counts(failure: Failure, plan: Plan) -> bool:
 
 
 def expected_seconds(state: State, config: str, strategy: Strategy, hardware: str) -> float | None:
-    """The expected seconds of the config's unit with this strategy; ``None`` if it was not profiled."""
+    """The expected seconds of the config's unit with this strategy; ``None`` without a profile."""
     known = estimates_of(state.configs[config], state)
     matching = (e for e in known if (e.strategy, e.hardware) == (strategy, hardware))
     return next((estimate.seconds for estimate in matching if estimate.refusal is None), None)
 
 
 def _of_profile(failure: Failure) -> bool:
-    """Whether a profile failed by its own fault, not its node's."""
+    """Whether a profile failed through its own fault, not its node's."""
     return failure.unit.phase is Phase.PROFILE and not failure.kind.of_node
 
 

@@ -1,4 +1,4 @@
-"""The run as a search sees it: its configs, their logged values, and the rest of the budget."""
+"""The run as a search sees it: its configs, their logged values, and its remaining budget."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def observed(moment: Moment) -> SearchContext:
 
 
 def _rest_of_epoch(moment: Moment, config: str) -> float:
-    """The expected seconds that a config's epoch takes more: of the longest of its trainings that are live,
+    """The expected remaining seconds of a config's epoch: those of the longest of its trainings that are live
     or can be resumed."""
     members = named(moment.state.configs, config) if config else []
     going_on = [each for each in members if each.status is Status.LIVE] or members

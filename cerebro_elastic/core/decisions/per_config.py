@@ -1,8 +1,8 @@
-"""Values that follow from one config, from further values of its own, and from those that all configs share.
+"""Values that follow from one config, its own further values, and those shared by all configs.
 
-States share the configs that an event has not changed. So a decision recomputes only what concerns the config
-that has changed, and not all that a thousand configs may do on a hundred nodes. What has changed is known, or
-found without a line of Python for each config.
+States share the configs that an event has not changed. So a decision recomputes only the values of the
+changed config, and not all possible steps of a thousand configs on a hundred nodes. The changes are known, or
+found without running Python code per config.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Value = TypeVar("Value")
 
 
 class PerConfig(Generic[Value]):
-    """A pure function of many configs that remembers its last values: a config is known by identity, all else
-    by equality. So the values are those of a fresh computation. The function is one of what all configs
-    share, of the config, and of its entry in each further mapping (``None`` without one).
+    """A pure function of many configs that remembers its last values: configs are compared by identity, all
+    else by equality. So the values are those of a fresh computation. The function's arguments are the values
+    shared by all configs, the config, and its entry in each further mapping (``None`` without one).
     """
 
     def __init__(self, function: Callable[..., Value]) -> None:
@@ -52,7 +52,7 @@ class PerConfig(Generic[Value]):
 
 
 def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The names that have another object ``now``, or none any more."""
+    """The names that have another object ``now``, or no object."""
     if (names := changed_since(before, now)) is not None:
         return names
     if _begins_with(now, before):

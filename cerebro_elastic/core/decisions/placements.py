@@ -1,4 +1,4 @@
-"""What may each config do next: which units, led by which nodes, with which strategy?"""
+"""The possible next steps of each config: units, the nodes that lead them, and strategies."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Takers:
 
 @dataclass(frozen=True, slots=True)
 class ConfigPlacements:
-    """What a config may do next, as if it and all nodes were idle. Of thousands of configs on hundreds of
-    nodes few placements are looked at, so they are made then."""
+    """The possible next units of a config, as if it and all nodes were idle. With thousands of configs on
+    hundreds of nodes few placements are looked at, so each is made on demand."""
 
     config: Config
     plan: Plan
@@ -74,7 +74,7 @@ class ConfigPlacements:
         return [self._placement(partition, node) for partition in self.takers.by_lead.get(node, ())]
 
     def units_at(self, node: str) -> list[Unit]:
-        """The same without how it leads them."""
+        """The units that the node may lead, without their placements."""
         config, phase = self.config, Phase.PROFILE if self._profiles(node) else self.phase
         return [Unit(config.id, config.epoch, j, phase) for j in self.takers.by_lead.get(node, ())]
 
@@ -83,18 +83,18 @@ class ConfigPlacements:
 
     @property
     def placements(self) -> list[Placement]:
-        """All of its units, and where."""
+        """All of its units on all of their nodes."""
         places = zip(self.takers.partitions, self.takers.leads, strict=True)
         return [self._placement(partition, node) for partition, names in places for node in names]
 
     @property
     def most_nodes(self) -> int:
-        """How many nodes the largest of its gangs has; 0 without placements."""
+        """The number of nodes in the largest of its gangs; 0 without placements."""
         return max((self.steps[name].strategy.nodes for name in self.takers.by_lead), default=0)
 
     @property
     def plain(self) -> bool:
-        """All are training units of one node each."""
+        """Whether all are training units of one node each."""
         steps = [self.steps[name] for name in self.takers.by_lead]
         trains = self.phase is Phase.TRAIN and not any(step.profile for step in steps)
         return not steps or (trains and all(step.strategy.nodes == 1 for step in steps))
@@ -114,13 +114,13 @@ ByNode: TypeAlias = Mapping[str, NextStep]
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """What the placements of all configs depend on."""
+    """The values on which the placements of all configs depend."""
 
     plan: Plan
     homes: Homes
     kinds: Sequence[tuple[str, NodeKind]]
     _last: dict[str, Any] = field(default_factory=dict, compare=False)
-    """What the last config needed, which the next one probably needs, too."""
+    """The values of the last config, which the next one probably needs, too."""
 
     def steps(self, next_steps: NextSteps) -> ByNode:
         """A config's next step on each node."""
@@ -132,7 +132,8 @@ class _Places:
         return steps
 
     def takers(self, partitions: tuple[int, ...], steps: ByNode, homes: Homes) -> Takers:
-        """The takers of units on which no node has failed; of one partition always the same object."""
+        """The takers of units on which no node has failed; the sequence of one partition's leads is always
+        the same object."""
         known = self._last.get("takers")
         if known is None or known[0] is not steps or known[1] is not homes:
             known = self._last["takers"] = steps, homes, dict[int, Sequence[str]](), [Takers((), (), {})]
@@ -156,7 +157,7 @@ def placements(
     live: Mapping[str, Config],
     next_steps: Mapping[str, NextSteps],
 ) -> Placements:
-    """What each ``live`` config may do next on ``nodes``, as if the config and they were idle."""
+    """The possible next units of each ``live`` config on ``nodes``, as if config and nodes were idle."""
     places = _Places(plan, state.homes, [(name, kind_of(node)) for name, node in nodes.items()])
     return _placements(places, live, next_steps)
 
@@ -184,8 +185,7 @@ def elsewhere(
     """The placement of a unit on a node on which its partition is not at home.
 
     The node fetches the partition, unless that is ``cached``. ``None`` if the unit is not next, if the time
-    of a fetch is not known, or if the node cannot do the unit alone, has to profile first, or has failed at
-    it.
+    of a fetch is unknown, or if the node cannot do the unit alone, must profile first, or has failed at it.
     """
     config = state.configs[unit.config]
     fetch = 0.0 if unit.partition in cached else fetch_seconds(state.fetches)
@@ -201,7 +201,7 @@ def elsewhere(
 def at_hand(
     units: Sequence[Unit], node: str, homes: Homes, cached: Mapping[str, Collection[int]]
 ) -> list[Unit]:
-    """The ``units`` that the node should take, of those that it may take now.
+    """The ``units`` that the node should take, out of its possible ones.
 
     If the node has the partitions of some units ``cached``, it leaves units to other nodes that have theirs.
     """
@@ -219,10 +219,10 @@ def at_hand(
 
 
 def _takers(homes: Homes, partition: int, able: Collection[str], failed: Collection[str]) -> Sequence[str]:
-    """The nodes that may lead a unit on the partition, of those that are ``able`` to.
+    """The ``able`` nodes that may lead a unit on the partition.
 
-    They are the partition's homes, or any node if it has none, as validation data. After a failure they are
-    nodes where the unit has not failed, if one is left. (Once a node gets units again, its own faults are
+    They are the partition's homes, or any node if it has no home, like validation data. After a failure they
+    are nodes where the unit has not failed, if any. (Once a node gets units again, its own faults are
     forgotten.)
     """
     at_home = [name for name in homes.get(partition, ()) if name in able]

@@ -1,8 +1,8 @@
 """What has a run cost? The hours for which its nodes were registered, each times its price.
 
-A node writes when it registered (``Node.joined``). When it has gone, its lease ends, and nobody writes when:
-the leader notes it (``StayEnded``) as the end of the last visit of all nodes, which is the core's "now". So
-the hours are in the record, whoever leads, and a run that stands still costs nothing.
+A node writes when it registered (``Node.joined``). When it leaves, its lease ends, and nobody records the
+time: the leader notes it (``StayEnded``) as the end of the last visit of all nodes, which is the core's
+"now". So the hours are in the record, whoever leads, and an idle run costs nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HOUR = 3600.0
 
 
 def is_there(state: State, stay: Stay) -> bool:
-    """Whether the stay's node is registered since then."""
+    """Whether the stay's node has been registered since it began."""
     node = state.nodes.get(stay.node)
     return node is not None and node.joined == stay.joined
 
@@ -32,13 +32,13 @@ def stays_of(state: State) -> list[Stay]:
 
 
 def cost(stays: Iterable[Stay], price: float, now: float) -> float:
-    """What the ``stays`` have cost by ``now``, if an hour of a node costs ``price`` where the node has no
-    price. Of equal stays it is the same in any order."""
+    """The cost of the ``stays`` by ``now``; ``price`` is that of an hour of a node without its own price. The
+    order of the stays does not change it."""
     return fsum(max(0.0, (now if s.left is None else s.left) - s.joined) * _rate(s, price) for s in stays)
 
 
 def paused_seconds(stays: Iterable[Stay], began: float) -> float:
-    """How long no node was there since ``began``, up to the last node that came back."""
+    """The seconds without any node since ``began``, up to the last return of one."""
     paused, until = 0.0, began
     for stay in sorted(stays, key=lambda stay: stay.joined):
         paused += max(0.0, stay.joined - until)
@@ -47,13 +47,12 @@ def paused_seconds(stays: Iterable[Stay], began: float) -> float:
 
 
 def cost_per_second(stays: Iterable[Stay], price: float) -> float:
-    """What the nodes that are there cost each second."""
+    """The cost of the present nodes each second."""
     return fsum(_rate(stay, price) for stay in stays if stay.left is None)
 
 
 def _end(state: State, stay: Stay) -> float:
-    """When a node that is gone has left: at the last visit's end, or when it came back, if that was
-    earlier."""
+    """When a node that is gone left: at the last visit's end, or at its return, if that was earlier."""
     later = (s.joined for s in state.stays.values() if s.node == stay.node and s.joined > stay.joined)
     return max(stay.joined, min([state.usage.until, *later]))
 

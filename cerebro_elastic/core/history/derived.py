@@ -1,8 +1,7 @@
 """Which fields of a state follow from its visits, profiles and failures, and how?
 
-The fold applies these functions to each event as it comes. The reader of a snapshot applies them to all that
-the store holds (``derive``). So both arrive at the same state. A new derived field is added here and nowhere
-else.
+The fold applies these functions to each event in turn. The reader of a snapshot applies them to the whole
+content of the store (``derive``). So both arrive at the same state. A new derived field is added only here.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ Batches: TypeAlias = Mapping[str, tuple[tuple[int, int], ...]]
 
 
 def after_visit(state: State, visit: Visit, config: Config) -> State:
-    """``state`` with its derived fields as they are after ``visit``, which has brought its config to
-    ``config``. One of an earlier run says nothing about nodes and times of this one."""
+    """``state`` with its derived fields after ``visit``, which has brought its config to ``config``. A visit
+    of an earlier run says nothing about nodes and times of this one."""
     assert state.plan is not None
     if visit.reused:
         return replace(
@@ -78,7 +77,7 @@ def committed(state: State, event: UnitCommitted) -> State:
 
 
 def failed(state: State, event: UnitFailed) -> State:
-    """A failure that is older than what the node last committed does not count."""
+    """A failure older than the node's last commit does not count."""
     failure = event.failure
     if failure.attempt <= state.committed.get(failure.node, 0):
         return state
@@ -90,10 +89,10 @@ def profiled(state: State, event: ProfileDone) -> State:
 
 
 def derive(state: State, visits: Iterable[Visit], profiles: Iterable[ProfileResult]) -> State:
-    """``state`` with the derived fields that the whole history gives them.
+    """``state`` with its derived fields from the whole history.
 
     Args:
-        state: All that is not derived; ``nodes`` as they registered, and all of ``quarantined_for``.
+        state: All fields that are not derived; ``nodes`` as they registered, and all of ``quarantined_for``.
         visits: All visits in the order of their commits.
         profiles: All results of profiles, in any order. A config is in one attempt at a time, so the tokens
             order its profiles and visits.
@@ -117,7 +116,7 @@ def derive(state: State, visits: Iterable[Visit], profiles: Iterable[ProfileResu
 
 
 def add_failure(streaks: Mapping[str, Streak], failure: Failure) -> Mapping[str, Streak]:
-    """``streaks`` after one more failure. One that is the config's own does not count against the node."""
+    """``streaks`` after one more failure. A failure of the config's own does not count against the node."""
     if failure.kind.of_config:
         return streaks
     streak = Streak(1, failure.attempt, failure.kind, failure.story)
@@ -129,7 +128,7 @@ def add_failure(streaks: Mapping[str, Streak], failure: Failure) -> Mapping[str,
 
 
 def streaks_of(configs: Iterable[Config], committed: Mapping[str, int]) -> Mapping[str, Streak]:
-    """All streaks: the failures of ``configs`` that are newer than what their node last ``committed``."""
+    """All streaks: the failures of ``configs`` newer than their node's last ``committed`` attempt."""
     streaks: Mapping[str, Streak] = {}
     for config in configs:
         for failure in config.failures:
@@ -222,8 +221,8 @@ def _with_resources(usage: Mapping[str, NodeUsage], visit: Visit) -> Mapping[str
 
 def add_cached(nodes: Mapping[str, Node], visit: Visit) -> Mapping[str, Node]:
     """``nodes`` after one more visit: its nodes have its partition in their caches, and its lead the replicas
-    that it fetched; or its lead has what the visit says. A node that has registered again since then is left
-    as it is."""
+    that it fetched; or its lead has the cache that the visit reports. A node that has registered again since
+    then is left unchanged."""
     trained = {visit.unit.partition} if visit.unit.phase is Phase.TRAIN else set()
     updated: dict[str, Node] = {}
     for name in visit.nodes:
@@ -232,7 +231,7 @@ def add_cached(nodes: Mapping[str, Node], visit: Visit) -> Mapping[str, Node]:
         if node is None or node.registration >= visit.attempt:
             continue
         if name == visit.node and visit.cached is not None:
-            if node.cached_as_of < visit.attempt:  # a later one may have been saved before it
+            if node.cached_as_of < visit.attempt:  # a later one may have been saved earlier
                 updated[name] = replace(node, cached=visit.cached, cached_as_of=visit.attempt)
         elif not cached <= set(node.cached):
             updated[name] = replace(node, cached=tuple(sorted(cached.union(node.cached))))
@@ -240,8 +239,8 @@ def add_cached(nodes: Mapping[str, Node], visit: Visit) -> Mapping[str, Node]:
 
 
 def add_batches(held: Batches, visit: Visit, plan: Plan) -> Batches:
-    """``held`` after one more visit. Hosts drop the oldest epochs first, so those before the last but one do
-    not count."""
+    """``held`` after one more visit. Hosts drop the oldest epochs first, so only the last two epochs
+    count."""
     if visit.unit.phase is not Phase.TRAIN or not plan.prefers_made:
         return held
     epoch, partition = visit.unit.epoch, visit.unit.partition
@@ -265,8 +264,8 @@ def batches_at_hand(nodes: Collection[Node], held: Batches) -> dict[str, frozens
 def cached_partitions(nodes: Collection[Node]) -> dict[str, frozenset[int]]:
     """By node: the partitions in the cache of its host, which all nodes of the host share.
 
-    If some of them have said what all of the cache was, the last one counts: partitions that others knew of
-    may have been dropped since.
+    If some of them reported the whole cache, the last report counts: other known partitions may have been
+    dropped since.
     """
     latest: dict[str, int] = {}
     for node in nodes:

@@ -1,10 +1,10 @@
 """How long do units take? The estimates that decisions use, learned from visits.
 
 A unit's seconds are modelled as a product: the config's seconds (``State.timings``) times the factor of its
-node (``State.speed_factors``). Both are learned from the same visits, each from what the other leaves
-unexplained, so that a slow node does not make a config look large, nor a large config its node slow. Only
-ratios between nodes matter: a scale common to all cancels out. Where a plan has several strategies, profiles
-say what is known of each, refined by every visit since.
+node (``State.speed_factors``). Both are learned from the same visits, each from the other's residual, so that
+a slow node does not make a config look large, nor a large config its node slow. Only ratios between nodes
+matter: a scale common to all cancels out. Where a plan has several strategies, profiles give the costs of
+each, refined by every visit since.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ FORGOTTEN = 100
 """The number of visits of other nodes after which it is no longer used: a node that was too slow to be home
 to a partition gets another chance."""
 MEMORY = 8
-"""The number of visits over which a node's factor is the geometric mean, as a single one may be chance."""
+"""A node's factor is the geometric mean over this number of visits, as a single one may be chance."""
 OUTLIER = 4.0
 """A visit counts as at most this multiple of the expected seconds, and at least their inverse share: ranks
 may have restarted, or the machine may have been busy with something else."""
 EVALUATION = 1 / 3
-"""The seconds of an evaluation, as a share of those of training, which also goes back, at twice the cost; as
-long as none was measured."""
+"""The seconds of an evaluation until one is measured, as a share of those of training, which also runs
+backward, at twice the cost."""
 _FACTORS = (1 / 32, 32.0)
 _SPARE = 1.25
 _SLACK = 0.5
 
 
 def begun_at(state: State, attempt: Attempt) -> float | None:
-    """When the attempt was begun, as far as visits say: when the run's last visit before its assignment ended
-    or, if it was queued, its node's last visit; wall-clock seconds. ``None`` before the first visit."""
+    """When the attempt began, according to visits: at the end of the run's last visit before its assignment
+    or, if it was queued, of its node's last visit; wall-clock seconds. ``None`` before the first visit."""
     at = state.usage.began if attempt.last_visit_ended is None else attempt.last_visit_ended
     node = state.usage.nodes.get(attempt.node)
     return at if at is None or node is None else max(at, node.until)
@@ -55,10 +55,10 @@ def learn(
 
     - For a config, each visit counts half as much as the one after it. For a node, the last visits count
     alike.
-    - A node's first unit is slow for reasons that pass (imports, a cold cache) and is ignored.
+    - A node's first unit is slow for passing reasons (imports, a cold cache) and is ignored.
     - A config's first visit does not change the node's factor: nothing compares with it.
     - Outliers count as ``OUTLIER`` times the expected seconds.
-    - A gang is as fast as its slowest node, whichever that is, so its visits change only the config's
+    - A gang is as fast as its slowest node, which is unknown, so its visits change only the config's
     estimate.
     """
     if visit.unit.phase is not Phase.TRAIN or visit.skip or not visit.whole:
@@ -87,8 +87,8 @@ def learn_epoch(
     known: Mapping[str, EpochSeconds], speed_factors: Mapping[str, SpeedFactor], visit: Visit, *, ends: bool
 ) -> Mapping[str, EpochSeconds]:
     """``known`` after one more visit, which counts half, and whether it ``ends`` an epoch. As in ``learn``
-    only whole units count, not the first one of a node, and outliers as ``OUTLIER`` times what was
-    expected."""
+    only whole units count, not a node's first one, and outliers count as ``OUTLIER`` times the expected
+    seconds."""
     first = not visit.gang and not speed_factors.get(visit.node, SpeedFactor()).units
     if visit.unit.phase is Phase.PROFILE or visit.skip or not visit.whole or first:
         return known
@@ -139,7 +139,7 @@ def add_fetch(fetches: tuple[float, ...], visit: Visit) -> tuple[float, ...]:
 def fetch_seconds(fetches: tuple[float, ...]) -> float:
     """The expected seconds to fetch a partition (all have about one size); infinite before the first fetch.
 
-    It is the third quartile of the waits: some are shorter because the fetch began behind the unit before,
+    It is the third quartile of the waits: some are shorter because the fetch began behind the previous unit,
     and some are long by chance.
     """
     known = sorted(fetches)
@@ -155,13 +155,12 @@ def add_hop(hops: tuple[float, ...], visit: Visit) -> tuple[float, ...]:
 
 
 def hop_seconds(hops: tuple[float, ...]) -> float:
-    """The expected seconds to load or save a state: the median of the last ones; 0 before the first."""
+    """The expected seconds to load or save a state: the median of the last hops; 0 before the first."""
     return sorted(hops)[len(hops) // 2] if hops else 0.0
 
 
 def speed_factors(state: State, nodes: Iterable[str]) -> dict[str, float]:
-    """The nodes' factors; for those that are not known, or outdated, the geometric mean of the known ones,
-    else 1."""
+    """The nodes' factors; for unknown or outdated ones, the geometric mean of the known ones, else 1."""
     oldest = _visits(state.speed_factors) - FORGOTTEN
     known = {name: p.factor for name, p in state.speed_factors.items() if p.units >= KNOWN and p.at >= oldest}
     usual = math.exp(math.fsum(map(math.log, known.values())) / len(known)) if known else 1.0
@@ -208,15 +207,15 @@ def add_profile(profiles: Profiles, profile: ProfileResult) -> Profiles:
 
 
 def without_refusals(profiles: Profiles, config: str) -> Profiles:
-    """``profiles`` without the strategies that were refused for the config: it profiles them again."""
+    """``profiles`` without the strategies refused for the config: it profiles them again."""
     feasible = tuple(e for e in profiles.get(config, ()) if e.refusal is None)
     others = {name: known for name, known in profiles.items() if name != config}
     return {**others, config: feasible} if feasible else others
 
 
 def refine(profiles: Profiles, visit: Visit) -> Profiles:
-    """``profiles`` after a visit, which counts as much as all that was known of its strategy before. Only
-    whole training units count."""
+    """``profiles`` after a visit, which counts as much as the strategy's whole previous estimate. Only whole
+    training units count."""
     config = visit.unit.config
     if visit.unit.phase is not Phase.TRAIN or visit.skip or not visit.whole or config not in profiles:
         return profiles

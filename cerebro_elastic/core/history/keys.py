@@ -1,7 +1,7 @@
-"""Which keys has a run's record, what does each kind hold, and what does a state say of it?
+"""Which keys does a run's record have, what does each kind hold, and what does a state say of it?
 
 ``KINDS`` has one row per kind of keys, ``machine.TABLE`` one per event. From both together follow the store's
-transactions, the reading of a snapshot, and what counts as foreign.
+transactions, the reading of a snapshot, and the definition of a foreign key.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Keys:
     def __init__(self, run: str) -> None:
         self.run = run
         self.prefix = prefix = f"{ROOT}{run}/"
-        """The beginning of all keys of the run."""
+        """The prefix of all keys of the run."""
         self.spec = prefix + "spec"
         self.event = prefix + "event"
         self.leader = prefix + "leader"
@@ -75,16 +75,15 @@ class Keys:
         return f"{self.prefix}children/{config}/"
 
     def assign(self, node: str, *, second: bool = False) -> str:
-        """One of a node's two keys for assignments. They are used in turns: while the node trains what one
-        holds, the other may hold what is queued behind it."""
+        """One of a node's two keys for assignments. They are used in turns: while the node trains the attempt
+        of one, the other may hold the attempt queued behind it."""
         return f"{self.prefix}assign/{node}{_SECOND if second else ''}"
 
     def saving(self, node: str) -> str:
         return f"{self.prefix}saving/{node}"
 
     def of_attempt(self, attempt: Attempt) -> list[str]:
-        """The keys that hold the attempt: its assignments or, once it is trained, the note that it is being
-        saved."""
+        """The keys that hold the attempt: its assignments or, once it is trained, the note of its save."""
         if attempt.trained:
             return [self.saving(attempt.node)]
         return [self.assign(name, second=attempt.second_key) for name in attempt.nodes]
@@ -113,11 +112,11 @@ class Keys:
         return f"{self.prefix}visits/{_visit_name(unit, index_in_epoch)}"
 
     def has_value(self, key: str) -> bool:
-        """Whether a key of the run is signed; of the others only the existence counts."""
+        """Whether a key of the run is signed; only the existence of the others counts."""
         return key.startswith(self.prefix) and not key.startswith((self.hosts, self.opening))
 
     def concerned(self, kind: str, state: State, event: Event) -> Mapping[str, str]:
-        """The keys of a kind that an event may change, or depends on, each with its name."""
+        """The keys of a kind that an event may change or depends on, each with its name."""
         names = KINDS[kind].concerned
         if names is None:
             return {self.prefix + kind: ""}
@@ -232,8 +231,8 @@ def _quarantined_for(state: State, node: str) -> NodeQuarantined | None:
 
 
 def written_at(state: State, kind: str, name: str) -> int | None:
-    """The revision at which the state says that the key was written, or created if it is leased; 0: it does
-    not exist; ``None``: the state does not have it."""
+    """The revision at which, according to the state, the key was written, or created if it is leased; 0: no
+    such key exists; ``None``: the state does not have the revision."""
     if kind == "control":
         return state.asked
     value = KINDS[kind].held(state, name)
@@ -247,29 +246,28 @@ class Kind:
     """One kind of keys."""
 
     text: str
-    """What they hold, for people."""
+    """Their content, for people."""
     value: type | None = None
     """The class of their values, as JSON (``core/model/codec.py``); ``None``: the core does not read them."""
     own: Callable[[Keys, Any], Collection[str]] = lambda _keys, _value: ()
-    """The keys at which a value may be; empty: at any of the kind."""
+    """The keys that may hold the value; empty: any of the kind."""
     concerned: Callable[[State, Any], Iterable[str]] | None = None
-    """The names of the keys that an event may change, or depends on; ``None``: it is the only one."""
+    """The names of the keys that an event may change or depends on; ``None``: the kind has one key only."""
     held: Callable[[State, str], object] = lambda _state, _name: None
-    """What a state says that a key of this name holds; ``None``: no such key exists, or the state does not
-    have its value."""
+    """A key's value according to a state, by the key's name; ``None``: no such key exists, or the state does
+    not have its value."""
     reported: Callable[[Any, str], object] | None = None
-    """The value in the event that writes such a key, where states do not have it."""
+    """The value in the event that writes such a key, if states do not have it."""
     revision: str = ""
-    """The field of the value that is the key's revision: the last one; the first one of a key that is
-    ``leased``."""
+    """The field of the value with the key's revision: the last one, or the first one of a ``leased`` key."""
     guarded: bool = False
     """A writer of such a key compares it with the state."""
     leased: bool = False
     """They are always under a lease: without one they are foreign."""
     named: bool = False
-    """No event writes them, and each node, config, attempt or visit has one."""
+    """No event writes them; each node, config, attempt or visit has one."""
     by: str = ""
-    """Who writes them without an event."""
+    """Their writer, if no event writes them."""
 
     @property
     def has_names(self) -> bool:

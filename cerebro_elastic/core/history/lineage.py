@@ -15,7 +15,7 @@ from cerebro_elastic.core.model.units import CheckpointRef, Phase
 
 
 def born(config: Config) -> Config:
-    """The config as it was when it was created: at the beginning, or where its parent's checkpoint was."""
+    """The config as it was created: from scratch, or at its parent's checkpoint."""
     new = Config(
         config.id,
         config.hparams,
@@ -38,8 +38,8 @@ def born(config: Config) -> Config:
 
 
 def edge_from(parent: Config) -> Parent | None:
-    """The lineage edge of a config that continues from where ``parent`` stands; ``None`` if that is the
-    beginning. The config evaluates the present epoch again, because metrics are its own."""
+    """The lineage edge of a config that continues from ``parent``'s present state; ``None`` if that has no
+    checkpoint. The config evaluates the present epoch again, because metrics are its own."""
     if parent.head is None:
         return None
     inherited = parent.parent if is_newborn(parent) else None
@@ -54,8 +54,8 @@ def is_newborn(config: Config) -> bool:
 
 
 def may_go_on(config: Config, extension: Extension | None) -> bool:
-    """Whether the run's last ``extension`` resumes the config, which has not resumed yet. (A person may have
-    resumed it before, and it has done all its epochs.)"""
+    """Whether the run's last ``extension`` resumes the config, which has not resumed yet. (It has if a person
+    resumed it earlier and it has done all its epochs.)"""
     return (
         extension is not None
         and extension.configs.get(config.id) == config.epoch
@@ -65,7 +65,7 @@ def may_go_on(config: Config, extension: Extension | None) -> bool:
 
 
 def tried_again(by: str) -> str:
-    """The reason of a failed config that is resumed."""
+    """The reason for resuming a failed config."""
     return f"tried again by {by}" if by else "tried again"
 
 
@@ -91,7 +91,7 @@ def in_order(configs: Iterable[Config]) -> list[Config]:
 
 
 def _place_in_order(config: Config) -> tuple[int, str, int, int, str]:
-    """By this configs are sorted ``in_order``."""
+    """The sort key of ``in_order``."""
     name, fold = config.seen_as, -1 if config.fold is None else config.fold
     return len(name), name, config.repeat, fold, config.id
 
@@ -103,7 +103,7 @@ def number_of(name: str) -> int:
 
 
 def fresh_names(taken: Iterable[int]) -> Iterator[str]:
-    """Ids for new configs, after all whose numbers are ``taken``."""
+    """Ids for new configs, after those whose numbers are ``taken``."""
     return (f"c{number:04d}" for number in count(1 + max(taken, default=-1)))
 
 
@@ -114,9 +114,9 @@ def history(
     plan: Plan,
     until: CheckpointRef | None = None,
 ) -> list[tuple[Config, Visit]]:
-    """All visits that led to where the config stands, its ancestors' first, or ``until`` the one that wrote
-    this checkpoint; each with its config as it stood before it. ``visits`` has those of each config in the
-    order of their commits."""
+    """All visits that led to the config's present state, its ancestors' first, or ``until`` the one that
+    wrote this checkpoint; each with its config before it. ``visits`` has those of each config in the order of
+    their commits."""
     parent, at = configs[name].parent, born(configs[name])
     in_run = parent is not None and parent.owner
     steps = history(parent.owner, configs, visits, plan, parent.checkpoint) if parent and in_run else []

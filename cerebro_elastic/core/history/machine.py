@@ -2,16 +2,16 @@
 
 Theory
 ------
-A run consists of configs and nodes. A config is a chain of visits: each begins with the checkpoint that the
-last one wrote. A node trains at most one attempt at a unit, and may save one more behind it.
+A run consists of configs and nodes. A config is a chain of visits: each begins with the checkpoint of the
+previous one. A node trains at most one attempt at a unit, and may save one more behind it.
 
-The store puts everything that happens into one order, the revisions. The machine reads the events in that
-order, so every reader of the same history computes the same state. Hence a controller needs no memory: one
-that takes over at any revision continues as the last one would have.
+The store puts all events into one order, the revisions. The machine reads the events in that order, so every
+reader of the same history computes the same state. Hence a controller needs no memory: one that takes over at
+any revision continues as its predecessor would have.
 
 ``TABLE`` has one row per event: who may write it, which keys it changes, which it compares, and a function
-that gives the condition of the event and the state after it. The store's transactions are made from the same
-rows, so that a process writes what every reader will compute. A new event is a class
+with the condition of the event and the state after it. The store's transactions are made from the same rows,
+so that a process writes the very values that every reader will compute. A new event is a class
 (``core/model/events.py``), a row and a test. The fields that follow from visits, profiles and failures alone
 (timings, curves, streaks, ...) are computed in ``derived.py``.
 
@@ -65,7 +65,7 @@ def fold(state: State, event: Event) -> State:
 
 
 def _last_events(state: State, event: Event) -> str:
-    """What has happened last to the config and the nodes that the event is about, for people."""
+    """The last events of the config and the nodes that the event concerns, for people."""
     configs, nodes = named_in(event)
     of_configs = [_last_of_config(state.configs[name]) for name in configs if name in state.configs]
     of_nodes = [_last_of_node(state, name) for name in nodes]

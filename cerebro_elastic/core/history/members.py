@@ -1,11 +1,11 @@
-"""What is a config that has members? One view of them: a mean, how far they are apart, one status.
+"""What is a config that has members? One view of them: a mean, its deviation, one status.
 
 A person's config with folds, or with several seeds, is trained as several configs of the record, its
-*members*: each has its own state, visits and checkpoints, and all have the same hyper-parameters. Whatever
-compares or shows configs takes the members together by these functions.
+*members*: each has its own state, visits and checkpoints, and all have the same hyper-parameters. All code
+that compares or shows configs combines the members by these functions.
 
-Of an epoch, the members count that have come to its end so far; one that its task has ended earlier counts
-with what it logged last.
+In an epoch, those members count that have reached its end so far; a member that its task ended earlier counts
+with its last logged values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def member_id(config: str, fold: int | None, repeat: int, plan: Plan) -> str:
 
 
 def first_members(plan: Plan) -> list[tuple[int | None, int]]:
-    """Folds and repeats of the members with which each config begins; of one without members, its own."""
+    """Folds and repeats of each config's first members; for a config without members, its own."""
     return members_of_repeats(plan, range(plan.repeats or 1))
 
 
@@ -41,13 +41,13 @@ def members_of_repeats(plan: Plan, repeats: Iterable[int]) -> list[tuple[int | N
 
 
 def member(config: str, hparams: HParams, fold: int | None, repeat: int, plan: Plan) -> Config:
-    """A new member of a config, or the config itself in a run without members; at the beginning."""
+    """A new member of a config, or the config itself in a run without members; untrained."""
     name = member_id(config, fold, repeat, plan)
     return Config(name, hparams, member_of=config if plan.has_members else "", fold=fold, repeat=repeat)
 
 
 def by_config(configs: Iterable[Config]) -> dict[str, list[Config]]:
-    """The members of each config that a person sees, in order; of one without members, itself."""
+    """The members of each config that a person sees, in order; a config without members is its own."""
     groups: dict[str, list[Config]] = {}
     for config in in_order(configs):
         groups.setdefault(config.seen_as, []).append(config)
@@ -62,22 +62,22 @@ def named(configs: Mapping[str, Config], name: str) -> list[Config]:
 
 
 def status_of(statuses: Iterable[Status]) -> Status:
-    """Live as long as one is; then failed if one has, stopped if one was, else finished."""
+    """Live as long as a member is; then failed if one failed, stopped if one was stopped, else finished."""
     known = set(statuses)
     return next(s for s in (Status.LIVE, Status.FAILED, Status.STOPPED, Status.FINISHED) if s in known)
 
 
 def statuses(configs: Iterable[Config]) -> Counter[str]:
-    """How many configs, as a person sees them, have each status."""
+    """The number of configs with each status, as a person sees them."""
     return Counter(status_of(c.status for c in members).value for members in by_config(configs).values())
 
 
 def came_to(curves: Sequence[Sequence[Point]], ended: Sequence[bool]) -> dict[int, list[Point]]:
-    """By epoch: what each member has logged at its end, in the order of the members.
+    """By epoch: the logged values of each member at its end, in the order of the members.
 
     Args:
         curves: The curve of each member.
-        ended: Whether it has ended by itself, so that later epochs find it as it is.
+        ended: Whether it has ended by itself, so that its values stay for later epochs.
     """
     ends = [epoch_ends(curve) for curve in curves]
     epochs = sorted({point.epochs for points in ends for point in points})
@@ -93,7 +93,7 @@ def came_to(curves: Sequence[Sequence[Point]], ended: Sequence[bool]) -> dict[in
 
 
 def mean_curve(curves: Sequence[Sequence[Point]], ended: Sequence[bool]) -> tuple[Point, ...]:
-    """The means over the members that have come to each epoch. Arguments are those of ``came_to``."""
+    """The means over the members that have reached each epoch. Arguments are those of ``came_to``."""
     return tuple(
         Point(max(p.units for p in points), epoch, dict(_means(points)), ends=True)
         for epoch, points in came_to(curves, ended).items()
@@ -117,7 +117,7 @@ def deviation(values: Sequence[float]) -> float | None:
 def half_interval(values: Sequence[float], folds: int) -> float | None:
     """Half the 95 % interval of the mean of members' values, by Student's t; ``None`` as for ``deviation``.
 
-    Folds share most of their training rows, so that their values are no independent draws. The variance is
+    Folds share most of their training rows, so their values are not independent draws. The variance is
     corrected for that (Nadeau and Bengio, Machine Learning 2003).
     """
     std = deviation(values)

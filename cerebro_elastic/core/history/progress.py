@@ -12,13 +12,13 @@ from cerebro_elastic.core.model.units import PartialUnit, Phase, Unit
 
 
 def units_done(config: Config, plan: Plan) -> int:
-    """Whole training units behind the config, its parent's included."""
+    """The config's whole training units, its parent's included."""
     return config.epoch * plan.trained + len(config.visited)
 
 
 def next_units(config: Config, plan: Plan) -> tuple[Unit, ...]:
-    """The units of which the config may do any one now: the partition that it has trained in part, else the
-    epoch's unvisited partitions, else the epoch's evaluations, if they are separate units."""
+    """The units from which the config may take any one now: its partly trained partition, else the epoch's
+    unvisited partitions, else the epoch's evaluations, if they are separate units."""
     phase, partitions = next_partitions(config, plan)
     return tuple(Unit(config.id, config.epoch, j, phase) for j in partitions)
 
@@ -42,7 +42,7 @@ def is_next(config: Config, unit: Unit, plan: Plan) -> bool:
 
 
 def skipped(config: Config) -> int:
-    """The batches of its next unit that the config has trained already."""
+    """The already trained batches of the config's next unit."""
     return config.partial_unit.batches if config.partial_unit is not None else 0
 
 
@@ -52,7 +52,7 @@ def position(config: Config) -> int:
 
 
 def units_left(config: Config, plan: Plan) -> int:
-    """Units until the config has used up its epochs; one that is trained in part counts."""
+    """Units until the config has used up its epochs; a partly trained one counts."""
     if config.status is not Status.LIVE:
         return 0
     per_epoch = plan.trained + plan.evaluations
@@ -67,7 +67,7 @@ def advance(config: Config, visit: Visit, plan: Plan) -> Config:
 
 
 def _train(config: Config, visit: Visit) -> Config:
-    """After a training visit. A partial one does not change the epoch's metrics."""
+    """The config after a training visit. A partial one does not change the epoch's metrics."""
     if not visit.whole:
         partial_unit = PartialUnit(visit.unit.partition, visit.skip + visit.batches)
         return replace(config, head=visit.output, partial_unit=partial_unit, parts=config.parts + 1)
@@ -82,7 +82,7 @@ def _train(config: Config, visit: Visit) -> Config:
 
 
 def _evaluate(config: Config, visit: Visit) -> Config:
-    """After an evaluation. Metrics are means over samples, so partitions count by their size."""
+    """The config after an evaluation. Metrics are means over samples, so partitions count by their size."""
     sums = {m: config.weighted.get(m, 0.0) + v * visit.samples for m, v in visit.metrics.items()}
     samples = config.samples + visit.samples
     means = {m: total / samples for m, total in sums.items()} if samples else {}

@@ -18,7 +18,7 @@ V = TypeVar("V")
 
 
 class Writer(StrEnum):
-    """Who writes to a run's record."""
+    """The writers of a run's record."""
 
     LEADER = "the leader"
     OPERATOR = "operators"
@@ -31,20 +31,21 @@ LEADER, OPERATOR, WORKER, NODE = Writer
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What an event is. Keys are named by their kinds (``keys.KINDS``)."""
+    """The description of an event. Keys are named by their kinds (``keys.KINDS``)."""
 
     after: Callable[[State, Any], State]
     """The state after the event. Raises ``IllegalEvent`` if the event is not possible."""
     by: tuple[Writer, ...] = ()
-    """Who may write it; empty: it is no transaction."""
+    """Its permitted writers; empty: it is no transaction."""
     keys: tuple[str, ...] = ()
-    """What it changes."""
+    """The keys that it changes."""
     also: tuple[str, ...] = ()
     """Keys that it changes if they exist, or if a person requested it."""
     compares: tuple[str, ...] = ()
-    """What must be as its writer has read it, beside what it changes and what fences its writer."""
+    """Keys that must be as its writer has read them, besides those that it changes or that fence its
+    writer."""
     derives: Callable[[State, Any], State] | None = None
-    """What readers compute from it besides, in the state after it; no key has that."""
+    """Further changes that readers compute from it, in the state after it; no key has them."""
     before_the_run: bool = False
     """It may happen before the run is opened."""
 
@@ -61,19 +62,19 @@ def require(holds: bool, event: Event, why: str | Callable[[], str]) -> None:
 
 
 def changed(state: State, event: Event, **changes: Any) -> State:
-    """The state after the event, which makes these changes."""
+    """``state`` after the event, with these changes."""
     return replace(state, revision=event.revision, **changes)
 
 
 def with_config(state: State, event: Event, config: Config, **changes: Any) -> State:
-    """The state after the event, which has brought its config to ``config``, and makes these changes."""
+    """``state`` after the event, which has brought its config to ``config``, with these changes."""
     now = replace(config, revision=event.revision)
     return changed(state, event, configs=with_entry(state.configs, config.id, now), **changes)
 
 
 def without_attempts(state: State, *tokens: int) -> dict[str, Mapping[str, Attempt]]:
-    """The fields of ``state`` without the attempts that have these ``tokens``. What was queued behind one of
-    them is in training now."""
+    """The fields of ``state`` without the attempts that have these ``tokens``. An attempt queued behind one
+    of them is in training now."""
     training = {name: attempt for name, attempt in state.attempts.items() if attempt.token not in tokens}
     queued = {name: attempt for name, attempt in state.queued.items() if attempt.token not in tokens}
     saving = {name: attempt for name, attempt in state.saving.items() if attempt.token not in tokens}

@@ -51,7 +51,7 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import IllegalEvent
 
 _Kept = TypeVar("_Kept", Config, Stay)
-"""What a state keeps with the revision of its key."""
+"""Values that a state keeps with the revision of their key."""
 
 
 def opened(state: State, event: RunOpened) -> State:
@@ -73,9 +73,9 @@ def ended(state: State, event: RunEnded) -> State:
 
 
 def extended(state: State, event: RunExtended) -> State:
-    """Possible if the run has ended, this is its next extension, it has no fewer epochs, and each config that
-    is to continue has ended before the last epoch. Then the plan has these epochs, and the run continues;
-    only nodes that register from now on get units."""
+    """Possible if the run has ended, this is its next extension, it has no fewer epochs, and each config to
+    continue has ended before the last epoch. Then the plan has these epochs, and the run continues; only
+    nodes that register from now on get units."""
     assert state.plan is not None
     extension, epochs = event.extension, event.extension.epochs
     number = state.extension.number + 1 if state.extension is not None else 1
@@ -100,8 +100,8 @@ def extended(state: State, event: RunExtended) -> State:
 
 
 def measured(state: State, event: ConfigMeasured) -> State:
-    """Possible if the run has ended, this is its next measurement, and the model is one that the config had
-    at the end of an epoch. Then the values are known; nothing else changes."""
+    """Possible if the run has ended, this is its next measurement, and the model is the config's at the end
+    of an epoch. Then the values are known; nothing else changes."""
     found = event.measurement
     require(state.outcome is not None, event, "the run has not ended: nobody looks at the test set before")
     require(found.number == len(state.measured), event, f"the next one is number {len(state.measured)}")
@@ -111,8 +111,8 @@ def measured(state: State, event: ConfigMeasured) -> State:
 
 
 def read(state: State, event: StateRead) -> State:
-    """Possible if no plan is known, or if it has the same plan, or one that was extended. The state is the
-    one that was read."""
+    """Possible if no plan is known, or if it has the same plan, or one that was extended. The state becomes
+    the one that was read."""
     known, read = state.plan, event.state.plan
     extended = known is not None and read is not None and replace(known, epochs=read.epochs) == read
     goes_on = extended and event.state.extension is not None
@@ -131,15 +131,15 @@ def homes_assigned(state: State, event: HomesAssigned) -> State:
 
 
 def ordered(state: State, event: Ordered) -> State:
-    """Possible while a controller leads. The policy is shown this order."""
+    """Possible while a controller leads. The policy gets this order."""
     require(state.leader is not None, event, "no controller leads")
     return changed(state, event, order=event.order)
 
 
 def config_created(state: State, event: ConfigCreated) -> State:
-    """Possible if its id is new, and it begins at the beginning, where its parent stands, or at the plan's
-    checkpoint from outside the run; a person's may begin at the end of an earlier epoch of its parent. Then
-    it is live. In a run whose configs have members, it comes with the others of its seed."""
+    """Possible if its id is new, and it starts from scratch, from its parent's present state, or from the
+    plan's checkpoint from outside the run; a person's may begin at the end of an earlier epoch of its parent.
+    Then it is live. In a run whose configs have members, it comes with the others of its seed."""
     assert state.plan is not None
     why_not = why_no_members(event.configs, state.configs.values(), state.plan)
     require(why_not is None, event, why_not or "")
@@ -171,8 +171,8 @@ def _was_at(config: Config, edge: Parent) -> bool:
 
 
 def config_ended(state: State, event: ConfigEnded) -> State:
-    """Possible if the config is live, or if a person stops what the search has stopped. Then it is stopped or
-    failed."""
+    """Possible if the config is live, or if the search has stopped it and a person stops it too. Then it is
+    stopped or failed."""
     config = _config(state, event.config, event)
     require(event.status in (Status.STOPPED, Status.FAILED), event, "a config ends stopped or failed")
     rests = config.status is Status.STOPPED and not config.by_hand
@@ -183,7 +183,7 @@ def config_ended(state: State, event: ConfigEnded) -> State:
 
 def config_resumed(state: State, event: ConfigResumed) -> State:
     """Possible if the config is stopped, if it has failed and a person resumes it, or if the last extension
-    resumes it and it is not live yet. Then it is live, where it was. Of one that had failed, refusals of
+    resumes it and it is not live yet. Then it is live, in its former state. If it had failed, refusals of
     strategies are forgotten: other code, or another machine, may not refuse them."""
     config = _config(state, event.config, event)
     if event.extension:
@@ -206,7 +206,7 @@ def _config(state: State, name: str, event: Event) -> Config:
 
 
 def _with_config(state: State, event: Event, config: Config, asked: bool) -> State:
-    """``state`` with ``config`` as it is now; ``asked``: a person requested the change."""
+    """``state`` with the new value of ``config``; ``asked``: a person requested the change."""
     return with_config(state, event, config, asked=event.revision if asked else state.asked)
 
 
@@ -219,7 +219,7 @@ def node_joined(state: State, event: NodeJoined) -> State:
 
 def stay_ended(state: State, event: StayEnded) -> State:
     """Possible if the stay has not ended, its node is not registered any more, and the end is not before the
-    begin. Then it has ended."""
+    start. Then it has ended."""
     stay = state.stays.get(event.stay)
     open_stays = sorted(name for name, each in state.stays.items() if each.left is None)
     if stay is None or stay.left is not None:

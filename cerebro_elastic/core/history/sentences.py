@@ -1,4 +1,4 @@
-"""What has happened, in a sentence: for the terminal, the pages and reports."""
+"""Events as sentences: for the terminal, the pages and reports."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Mark:
 
 
 def mark_of(event: Event, before: State) -> Mark | None:
-    """The mark of an event in the state ``before`` it; ``None`` for what happens in any run."""
+    """The mark of an event in the state ``before`` it; ``None`` for events of any ordinary run."""
     match event:
         case LeaderChanged(leader=leader):
             return Mark(f"{leader} leads the run" if leader else "nobody leads the run")

@@ -34,10 +34,10 @@ from cerebro_elastic.errors import IllegalEvent
 
 def assigned(state: State, event: UnitAssigned) -> State:
     """Possible if its nodes are registered as the attempt says, since the last extension, idle, and as many
-    as its strategy takes, or if the node trains an attempt that one may queue behind; if the config is live,
-    idle and at the attempt's revision; and if the unit (or the unit that it profiles) is one of its next, and
-    skip is what earlier visits have trained of it. Then the nodes are busy with the attempt, or it is
-    queued."""
+    as its strategy takes, or if the node trains an attempt behind which another may be queued; if the config
+    is live, idle and at the attempt's revision; and if the unit (or the unit that it profiles) is one of its
+    next, and skip is the number of its batches that earlier visits trained. Then the nodes are busy with the
+    attempt, or it is queued."""
     attempt = replace(event.attempt, token=event.revision)
     assert state.plan is not None
     ahead = [state.attempts[name] for name in attempt.nodes if name in state.attempts]
@@ -62,8 +62,8 @@ def assigned(state: State, event: UnitAssigned) -> State:
 
 
 def _may_follow(state: State, attempt: Attempt, ahead: Attempt) -> bool:
-    """Whether the attempt was queued behind the one that is ``ahead`` of it, and may be: nothing else is, and
-    the key of the store for it is free."""
+    """Whether the attempt was queued behind the one ``ahead`` of it, and may be: nothing else is queued
+    there, and its key in the store is free."""
     free = attempt.node not in state.queued and attempt.second_key != ahead.second_key
     return attempt.queued_behind == ahead.token and free and attempt.may_queue and ahead.may_queue
 
@@ -85,8 +85,8 @@ def trained(state: State, event: UnitTrained) -> State:
 
 def committed(state: State, event: UnitCommitted) -> State:
     """Possible if the attempt is the node's and may report; if input, skip, strategy and nodes are the
-    attempt's; and if a visit that is not whole has trained a batch. Then the config has advanced, the attempt
-    is over, and so are the nodes' streaks up to it."""
+    attempt's; and if a visit that is not whole has trained a batch. Then the config has advanced, and the
+    attempt and the nodes' streaks up to it are over."""
     assert state.plan is not None
     visit = event.visit
     attempt = _reporting(state, event, visit.node, visit.attempt, visit.unit)
@@ -102,9 +102,9 @@ def committed(state: State, event: UnitCommitted) -> State:
 
 
 def reused(state: State, event: UnitsReused) -> State:
-    """Possible if the config is live and idle, and each visit is one of its next units, begins with what the
-    one before it wrote, and was made by an earlier run by a strategy of the plan. Then the config has
-    advanced by all of them; no node has."""
+    """Possible if the config is live and idle, and each visit is one of its next units, begins with its
+    predecessor's checkpoint, and was made by an earlier run with a strategy of the plan. Then the config has
+    advanced by all of them; nothing changes for nodes."""
     assert state.plan is not None
     require(bool(event.visits), event, "it has no visit")
     require(event.config in state.configs, event, f"configs are {sorted(state.configs)}")

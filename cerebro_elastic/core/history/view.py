@@ -1,7 +1,8 @@
 """What does a run look like to its watchers, or to readers of its record? One view, advanced event by event.
 
-Whatever people and other programs see of a run is made from it: status, pages, reports, results, what loggers
-and callbacks get, the journal for optuna, measured times, and which checkpoints are kept.
+Everything that people and other programs see of a run is made from it: status, pages, reports, results, the
+arguments of loggers and callbacks, the journal for optuna, measured times, and the choice of kept
+checkpoints.
 """
 
 from __future__ import annotations
@@ -49,18 +50,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConfigHistory:
-    """Where a config stands, and what its visits have left: a curve, and checkpoints."""
+    """A config, and the results of its visits: a curve and checkpoints."""
 
     config: Config
     """The config after its last visit."""
     curve: tuple[Point, ...] = ()
-    """A point for each whole training unit and each epoch's end that it has done itself."""
+    """A point for each whole training unit and each epoch's end of the config's own."""
     last: tuple[CheckpointRef, ...] = ()
     """The last checkpoint that it wrote and the one before it, oldest first."""
 
     @classmethod
     def of(cls, config: Config, visits: Iterable[Visit], plan: Plan) -> Self:
-        """The history of a config that has made these visits since it was created."""
+        """The history of a config with these visits since its creation."""
         return reduce(lambda history, visit: history.after(visit, plan), visits, cls(born(config)))
 
     def after(self, visit: Visit, plan: Plan) -> Self:
@@ -97,11 +98,11 @@ class AttemptSpan:
     began: int
     """The number of the event that assigned it."""
     freed: int | None = None
-    """The number of the event from which on its nodes were free, if that was before its end."""
+    """The number of the event that freed its nodes, if that was before its end."""
     ended: int | None = None
     """The number of the event that ended it without a visit."""
     why: str = ""
-    """The result of a profile, or why the attempt's work was lost; empty for a visit."""
+    """A profile's result, or the reason for the loss of the attempt's work; empty for a visit."""
     lost: bool = False
 
 
@@ -113,11 +114,11 @@ class NodeSpan:
     began: int
     """The number of the event that began it."""
     ended: int | None = None
-    """The number of the event that ended it; ``None`` if none has."""
+    """The number of the event that ended it; ``None``: it lasts."""
     why: str = ""
     """Of a quarantine: the failures."""
     ordered: float | None = None
-    """Of a quarantine that has ended by itself: the seconds that it was ordered for."""
+    """Of a quarantine that has ended by itself: its ordered seconds."""
 
 
 _AT_FIRST = (LeaderChanged, NodeJoined, NodeLeft)
@@ -125,9 +126,10 @@ _AT_FIRST = (LeaderChanged, NodeJoined, NodeLeft)
 
 
 class Spans:
-    """The attempts of a run, the times of its nodes, and what was out of the ordinary, noted event by event.
+    """The attempts of a run, the times of its nodes, and the events out of the ordinary, noted event by
+    event.
 
-    Only visits have times. All else has its place in the history: the number of its event, from 0.
+    Only visits have times. Everything else has a place in the history: the number of its event, from 0.
     """
 
     def __init__(self) -> None:
@@ -141,9 +143,9 @@ class Spans:
         """Events out of the ordinary and their numbers. Nodes that come and go before the first assignment,
         or after the run's end until it is extended, are not among them."""
         self.known: dict[int, float] = {}
-        """When the latest visit so far had ended, by the number of the event that said so."""
+        """When the latest visit so far had ended, by the number of the event that reported it."""
         self._assigned = self._over = False
-        """Whether a unit was assigned since the run began or was extended, and whether it has ended."""
+        """Whether a unit was assigned since the run began or was extended, and whether the run has ended."""
         self._ordered: dict[str, float] = {}
         """By node: the seconds of its last quarantine."""
 
@@ -205,27 +207,27 @@ class Spans:
 
 
 class RunView:
-    """A run after the events that were taken in: its state, its visits, and everything that took part."""
+    """A run after all events taken in: its state, its visits, and all of its participants."""
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.state = State()
         self.log: list[Visit] = []
-        """The visits that count, in the order of their commits. A state that is read afresh brings a new log:
-        a restored snapshot undoes visits."""
+        """The visits that count, in the order of their commits. A state read afresh brings a new log: a
+        restored snapshot undoes visits."""
         self.visits: dict[str, list[Visit]] = {}
         """The same by config."""
         self.nodes: dict[str, Node] = {}
-        """Every node that has ever been seen, as it registered last."""
+        """Every node ever seen, as it last registered."""
         self.plans: list[tuple[int, Plan, Extension | None]] = []
-        """The run's plan, and each later one: since which revision, and by which extension."""
+        """The run's plan, and each later one, with its first revision and its extension."""
         self.spans = Spans()
-        """Its attempts, and when nodes were there, by the numbers of the events."""
+        """Its attempts, and the presence of nodes, by the numbers of the events."""
         for event in events:
             self.take(event)
 
     @property
     def trained(self) -> list[Visit]:
-        """The visits of ``log`` that the run has made itself; earlier runs have made the others."""
+        """The visits of ``log`` made by the run itself; earlier runs made the others."""
         return [visit for visit in self.log if not visit.reused]
 
     def take(self, event: Event) -> list[tuple[int, Visit]]:

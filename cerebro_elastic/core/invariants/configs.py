@@ -27,15 +27,15 @@ from cerebro_elastic.system.words import counted
 
 @dataclass
 class _Epoch:
-    """How far a config has come in an epoch."""
+    """A config's progress in an epoch."""
 
     number: int = 0
     """The epoch, from 0."""
     done: list[tuple[Phase, int]] = field(default_factory=list)
-    """The partitions that it has trained and evaluated, in order."""
+    """Its trained and evaluated partitions, in order."""
     visits: int = 0
     partial_unit: PartialUnit | None = None
-    """The partition that it has trained in part."""
+    """The partition trained in part."""
     last: bool = False
     """The task ends its training with this epoch."""
 
@@ -43,13 +43,13 @@ class _Epoch:
 def completeness(stretch: Stretch) -> Iterator[str]:
     """In one epoch each live config visits each partition exactly once.
 
-    - A config begins no epoch before the last one is complete.
-    - When the run ends, every config has done all its epochs or was ended. After an extension, so has every
-      config that was to continue.
+    - A config begins no epoch before the previous one is complete.
+    - When the run ends, every config has done all its epochs or was ended. The same holds for every config
+      that an extension continues.
     - Once a config has visited a part of a partition, it visits nothing else before the rest. Each part
       begins at the batch where the last one ended. All parts together have as many batches as a whole visit.
-    - A config with a parent continues from where the parent was.
-    - A config with a fold visits all partitions but the fold's, and evaluates none but these.
+    - A config with a parent continues from a state of the parent.
+    - A config with a fold visits all partitions except the fold's, and evaluates only those of the fold.
     - Members of a config have its hyper-parameters, and each is on another fold or has another seed. With
       each seed it has all folds.
     """
@@ -153,7 +153,7 @@ def durability(
     acknowledged: Collection[Visit] = (),
 ) -> Iterator[str]:
     """A visit is committed only after its checkpoint is readable by others, and an acknowledged visit is
-    never lost. Older checkpoints may have been collected, so only a config's last one is checked, or the one
+    never lost. Older checkpoints may have been deleted, so only a config's last one is checked, or the one
     with which it will begin."""
     heads: dict[str, CheckpointRef] = {}
     visits: list[Visit] = []
@@ -220,8 +220,8 @@ def _lacking(plan: Plan, name: str, known: Iterable[Config]) -> Iterator[str]:
 
 
 def unseen(stretch: Stretch) -> Iterator[str]:
-    """Nobody looks at the test set before the run has ended. Only a state that a visit of the config has
-    written is measured on it."""
+    """Nobody looks at the test set before the run has ended. Only a state written by a visit of the config is
+    measured on it."""
     over = stretch.start.outcome is not None
     written: set[tuple[str, CheckpointRef]] = set()
     for event in stretch.whole:
@@ -255,7 +255,7 @@ def _inherited(config: Config) -> CheckpointRef | None:
 
 
 def _misplaced(epoch: _Epoch, config: Config, whole: set[tuple[Phase, int]]) -> Iterator[str]:
-    """A violation if the config is not where its visits have brought it."""
+    """A violation if the config's progress is not the result of its visits."""
     if set(epoch.done) == whole:
         epoch = _Epoch(epoch.number + 1)
     done = [(Phase.TRAIN, j) for j in config.visited] + [(Phase.EVALUATE, j) for j in config.evaluated]

@@ -31,11 +31,11 @@ def boundedness(stretch: Stretch) -> Iterator[str]:
 
     - A unit that keeps failing is tried a bounded number of times, on different nodes if possible. Then its
       config is FAILED with an explanation. Only a person has it tried again; its tries then count from 0.
-    - What every node would fail at is not tried again. A failure by a fault of the node does not count.
-    - A node on which units keep failing, or that has its own fault, is quarantined before its next unit. (One
-      that registers again may have been mended: a fault that lasts counts when it recurs.)
-    - A strategy that was refused, by its profile or for lack of memory, is not used again on that kind of
-      node.
+    - A unit that would fail on every node is not tried again. A failure by a fault of the node does not
+      count.
+    - A node on which units keep failing, or that has its own fault, is quarantined before its next unit.
+      (After a new registration a lasting fault may be repaired: it counts when it recurs.)
+    - A strategy refused by its profile or for lack of memory is not used again on that kind of node.
     """
     start, plan = stretch.start, stretch.plan
     if plan is None:
@@ -74,8 +74,8 @@ def boundedness(stretch: Stretch) -> Iterator[str]:
 
 
 class _UnitTries:
-    """The tries of each unit; and the nodes that have been in use ever since the last of them, which the
-    controller must have known."""
+    """The tries of each unit, and the nodes that the controller must have known: those in use ever since the
+    last try."""
 
     def __init__(self, start: State, roster: NodeRoster, plan: Plan) -> None:
         self._plan = plan
@@ -149,8 +149,8 @@ _Try: TypeAlias = tuple[Unit, Strategy | None, str]
 
 
 def _subject(of: Attempt | Failure) -> _Try:
-    """What has a budget of tries: a unit, with any strategy on any node; or the profile of one strategy on
-    one kind of node."""
+    """The subject of a budget of tries: a unit, with any strategy on any node; or the profile of one strategy
+    on one kind of node."""
     return (of.unit, of.strategy, of.hardware) if of.unit.phase is Phase.PROFILE else (of.unit, None, "")
 
 
@@ -188,8 +188,8 @@ class _FailureStreak:
     answered: int
     """The token of the failure for which the node was last quarantined in this streak; 0 for none."""
     open: bool
-    """The node was not quarantined at its last failure, nor since. (If it was, the controller may not know
-    yet that the quarantine is over.)"""
+    """The node was not quarantined at its last failure, nor since. (After a quarantine the controller may not
+    know yet that it is over.)"""
 
     def due(self, repeated_errors: _RepeatedErrors) -> bool:
         """Whether the node must be quarantined before its next unit: its fault lasts, or it failed many
@@ -201,7 +201,7 @@ class _FailureStreak:
 
 
 def _mended(start: State, name: str, streak: Streak) -> int:
-    """Lasting faults up to this token may have been mended, since the node has registered after them."""
+    """The token up to which lasting faults may be repaired, since the node registered after them."""
     return start.nodes[name].registration if streak.kind.lasting and name in start.nodes else 0
 
 
@@ -241,7 +241,7 @@ class _FailureStreaks:
             self._streaks[node].open, self._streaks[node].answered = False, failure
 
     def joined(self, node: str) -> None:
-        """The node has registered: a fault that lasted may have been mended before."""
+        """The node has registered: a lasting fault may be repaired by now."""
         if (streak := self._streaks.get(node)) is not None and streak.lasting:
             streak.open = False
 

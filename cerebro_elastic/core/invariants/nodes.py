@@ -1,4 +1,4 @@
-"""Did the right nodes work on the right units, and for how long are they paid? Exclusive access,
+"""Did the right nodes work on the right units, and for what time are they paid? Exclusive access,
 non-preemption, fencing, paid time."""
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from cerebro_elastic.core.model.units import Unit
 
 
 def exclusive_access(stretch: Stretch) -> Iterator[str]:
-    """A node trains at most one attempt at a time, and saves at most one more; at most one waits, behind one
-    that one rank trains. A gang has as many nodes as its strategy takes, and all of them train its attempt
-    alone."""
+    """A node trains at most one attempt at a time, and saves at most one more; at most one waits, behind an
+    attempt of a single rank. A gang has as many nodes as its strategy takes, and all of them train its
+    attempt alone."""
     assigned = {name: [attempt] for name, attempt in stretch.start.attempts.items()}
     for name, attempt in stretch.start.queued.items():
         assigned[name].append(attempt)
@@ -75,10 +75,10 @@ def _without(assigned: Mapping[str, Sequence[Attempt]], ended: Collection[int]) 
 
 
 def non_preemption(stretch: Stretch) -> Iterator[str]:
-    """A started unit is not stopped for another unit's sake.
+    """A started unit is never stopped in favour of another unit.
 
     An assignment is withdrawn, or left before its end, only if the registration of one of its nodes is gone,
-    if its config has ended or was restored since it began, or if one of its nodes was asked to leave.
+    if its config has ended or was restored since it began, or if one of its nodes must leave.
     """
     attempts = {attempt.token: attempt for attempt in stretch.start.underway()}
     withdrawable = {token for token, attempt in attempts.items() if not stretch.start.may_report(attempt)}
@@ -101,8 +101,8 @@ def non_preemption(stretch: Stretch) -> Iterator[str]:
 
 def fencing(stretch: Stretch) -> Iterator[str]:
     """An attempt cannot report anything once it was withdrawn or one of its nodes has lost its registration:
-    no visit, no failure, no profile, and not that it is trained. Nodes that know the plan from before an
-    extension get no units."""
+    no visit, no failure, no profile, no trained unit. Nodes that know the plan from before an extension get
+    no units."""
     attempts = {attempt.token: attempt for attempt in stretch.start.underway()}
     roster = NodeRoster(stretch.start)
     for event in stretch.events:
@@ -138,8 +138,8 @@ def _unfenced(
 
 
 def paid_time(stretch: Stretch) -> Iterator[str]:
-    """A node is paid from when it registered. The end of a stay is noted once, when the node is gone: not
-    before the stay's begin, and not behind the last visit."""
+    """A node is paid from its registration on. The end of a stay is noted once, when the node is gone: not
+    before the stay's start, and not after the last visit."""
     begun = {name: stay.joined for name, stay in stretch.start.stays.items() if stay.left is None}
     present = {node.name: node.joined for node in stretch.start.nodes.values()}
     last = stretch.start.usage.until

@@ -34,7 +34,7 @@ Trace: TypeAlias = Sequence[Event]
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A state that was read, and the events that follow it."""
+    """A state read from the store, and the events that follow it."""
 
     read: StateRead
     events: list[Event]
@@ -46,8 +46,8 @@ class Stretch:
 
     @property
     def whole(self) -> Trace:
-        """All events, from the visits that led to the state, by the reading itself (``afresh``), to the
-        end."""
+        """All events to the end, from the visits that led to the state, with the reading itself
+        (``afresh``)."""
         return [*(UnitCommitted(0, visit) for visit in self.read.visits), self.read, *self.events]
 
     @property

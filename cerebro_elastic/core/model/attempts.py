@@ -1,4 +1,4 @@
-"""What becomes of a unit on its nodes? An attempt at it ends as a visit, a failure or a profile's result."""
+"""How does a unit end on its nodes? An attempt at it ends as a visit, a failure or a profile's result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Prefetch:
     input: CheckpointRef | None = None
     """The checkpoint with which that unit begins."""
     replicas: tuple[int, ...] = ()
-    """Further partitions that are assigned to the node and, as far as is known, not in its cache. The node
+    """Further partitions assigned to the node that are, as far as is known, not in its cache. The node
     fetches one of them at a time."""
 
 
@@ -35,7 +35,7 @@ class Attempt:
     """One try at a unit, on one node or on a gang of several.
 
     A commit compares ``registration`` (of each member) and ``config_revision`` with the store, so that an
-    attempt that was overtaken by other events cannot commit.
+    attempt overtaken by other events cannot commit.
     """
 
     unit: Unit
@@ -52,7 +52,7 @@ class Attempt:
     skip: int = 0
     """Batches of the partition that earlier visits have trained (see ``Visit.whole``)."""
     expected: float | None = None
-    """Seconds that the unit will probably take; ``None`` if that is not known."""
+    """The expected seconds of the unit; ``None`` if unknown."""
     token: int = 0
     """The fencing token: the store's revision at which the assignment was written."""
     gang: tuple[Member, ...] = ()
@@ -60,7 +60,7 @@ class Attempt:
     hardware: str = "cpu"
     """The kind of all its nodes (``Node.hardware``)."""
     trained: int = 0
-    """The store's revision at which the node reported that only the save is left; from then on the node may
+    """The store's revision at which the node reported that only the save remained; from then on the node may
     take its next unit (``State.saving``). 0 before, and for most attempts, whose node waits for their end."""
     last_visit_ended: float | None = None
     """When the run's last visit before the assignment ended: wall-clock seconds; ``None`` without one."""
@@ -68,18 +68,17 @@ class Attempt:
     """The head of the leader's record at the assignment. The unit's checkpoint repeats it, as evidence of the
     history before it."""
     queued_behind: int = 0
-    """The token of the attempt that its node trained when it was assigned, and behind which it was queued; 0:
-    the node was idle."""
+    """The token of the attempt that its node was training at the assignment, and behind which it was queued;
+    0: the node was idle."""
     second_key: bool = False
-    """The store has it under the node's second key for assignments: the first was in use by what it was
-    queued behind."""
+    """The store has it under the node's second key for assignments: the attempt ahead uses the first."""
     freed: float = 0.0
-    """When it was trained: wall-clock seconds; 0: it is not yet, or nobody said."""
+    """When it was trained: wall-clock seconds; 0: not yet, or unknown."""
 
     @property
     def may_queue(self) -> bool:
         """Whether it may be assigned behind another attempt, and another behind it: one rank trains it. (The
-        ranks of a group would have to agree on what is next, and a profile measures memory.)"""
+        ranks of a group would have to agree on the next unit, and a profile measures memory.)"""
         return self.strategy.ranks == 1 and self.unit.phase is not Phase.PROFILE
 
     @property
@@ -95,8 +94,8 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a unit took of its machine while it trained, measured on the rank that leads. People look at it;
-    no decision does."""
+    """A unit's use of its machine while it trained, measured on the leading rank. It is for people; no
+    decision depends on it."""
 
     cpu: float = 0.0
     """CPU seconds of the rank and its loaders in each second: 1.5 keeps one and a half cores busy."""
@@ -113,8 +112,8 @@ class Resources:
 class Visit:
     """A committed unit, or a committed part of one.
 
-    A node that has to leave in the middle of a unit commits the batches that it has trained: a visit that is
-    not ``whole``. The config's next visit continues the same unit after ``skip`` batches.
+    A node that must leave in the middle of a unit commits its trained batches: a visit that is not ``whole``.
+    The config's next visit continues the same unit after ``skip`` batches.
     """
 
     unit: Unit
@@ -154,27 +153,27 @@ class Visit:
     """Time of a save, or of the rest of one, that overlapped the node's next unit. It delays the config, not
     the node."""
     replicas: tuple[int, ...] = ()
-    """The partitions of ``Prefetch.replicas`` that the node has fetched meanwhile."""
+    """The partitions of ``Prefetch.replicas`` that the node fetched during the visit."""
     fetch_seconds: float = 0.0
     """Time for which the node waited for the partition before it trained."""
     log_digest: str = ""
     cached: tuple[int, ...] | None = None
-    """All training partitions in the node's cache when it had trained, if that is limited and drops some;
-    ``None``: those it had before, and what it has fetched since."""
+    """All training partitions in the node's cache after the training, if the cache is limited and drops some;
+    ``None``: the earlier ones and those fetched since."""
     batches_made: int = 0
     """Batches that were made for it, those of validation included."""
     batches_shared: int = 0
-    """Batches that it took, since the node's host had made them for other configs."""
+    """Batches reused: the node's host had made them for other configs."""
     data_seconds: float = 0.0
     """Seconds for which its training waited for batches."""
     differing: str = ""
-    """What made another row than the one that was kept for the run, as it has seen; it ended the keeping."""
+    """The maker of a row that differed from the run's kept one, as this visit saw; it ended the keeping."""
     resources: Resources = Resources()
     reused: str = ""
     """The id of the earlier run that made it, if any: nodes and times are of that run then, and ``attempt``
     is 0."""
     revision: int = 0
-    """The revision of the commit; set only in the store, where a lost key of a visit was put back."""
+    """The revision of the commit; set only in the store, where a visit's lost key was restored."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -193,7 +192,7 @@ class Visit:
 
 
 class FailureKind(StrEnum):
-    """Why an attempt did not commit although its node is still there."""
+    """Why an attempt did not commit although its node is still registered."""
 
     EXCEPTION = "exception"
     OUT_OF_MEMORY = "out-of-memory"
@@ -206,7 +205,7 @@ class FailureKind(StrEnum):
 
     @property
     def of_node(self) -> bool:
-        """A fault of the node, or of what it reads and writes: it does not count against the unit's tries."""
+        """A fault of the node, or of its reads and writes: it does not count against the unit's tries."""
         return self.lasting or self is FailureKind.DAMAGED_DATA
 
     @property
@@ -246,7 +245,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class ProfileResult:
-    """What a profile has measured of a strategy, for a config on a kind of node."""
+    """A profile's measurements of a strategy, for a config on a kind of node."""
 
     unit: Unit
     """The unit whose first batches were trained; its phase is ``PROFILE``."""

@@ -70,7 +70,7 @@ def kind_of(text: str | bytes) -> str:
 
 
 def excerpt(text: str | bytes) -> str:
-    """The beginning of ``text``, for people."""
+    """The start of ``text``, for people."""
     begin = text[:_SHOWN]
     shown = begin.decode(errors="replace") if isinstance(begin, bytes) else begin
     return repr(shown if len(text) <= _SHOWN else shown[: _SHOWN - 3] + "...")
@@ -80,7 +80,7 @@ _COMPACT = json.JSONEncoder(separators=(",", ":"), sort_keys=True)
 _SHOWN = 120
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What foreign JSON may raise: it has the wrong shape, is too deep, too large, or not UTF-8."""
+"""The errors of foreign JSON: it has the wrong shape, is too deep, too large, or not UTF-8."""
 
 
 def _plain(value: Any) -> Any:

@@ -14,21 +14,22 @@ HParams: TypeAlias = Mapping[str, Any]
 """Hyper-parameters: names to JSON values."""
 
 BY_HAND: Mapping[str, str] = {"by": "hand"}
-"""What is in the ``Config.origin`` of a config that a person has created; ``agent`` names the program, if one
-did it for them."""
+"""Entries in the ``Config.origin`` of a config that a person created; ``agent`` names the program, if one did
+it for them."""
 
 
 def created_by_hand(origin: Mapping[str, Any]) -> bool:
-    """Whether a person has created the config with this ``origin``, or a program for them."""
+    """Whether a person, or a program for them, created the config with this ``origin``."""
     return BY_HAND.items() <= origin.items()
 
 
 ConfigStart: TypeAlias = Literal["scratch", "here", "best"]
-"""Where a config begins: from scratch, with its parent's present state, or with that of its best epoch."""
+"""Where a config begins: from scratch, from its parent's present state, or from the state of its parent's
+best epoch."""
 
 
 class Status(StrEnum):
-    """Where a config stands. Only a LIVE config gets units."""
+    """The status of a config. Only a LIVE config gets units."""
 
     LIVE = "live"
     FINISHED = "finished"
@@ -92,24 +93,24 @@ class Config:
     failures: tuple[Failure, ...] = ()
     """All its failed attempts, in order."""
     retried: int = 0
-    """Its revision when it had failed and a person last had it tried again; 0 if nobody did. Attempts of
-    before, which have lower tokens, do not count as tries any more."""
+    """Its revision when a person last had it tried again after a failure; 0 if nobody did. Earlier attempts,
+    with lower tokens, no longer count as tries."""
     reason: str = ""
     """Why it has its status, for people."""
     parent: Parent | None = None
-    """Where its chain of checkpoints begins, if not at the beginning."""
+    """The start of its chain of checkpoints; ``None``: from scratch."""
     origin: Mapping[str, Any] = field(default_factory=dict)
-    """JSON values that the search noted with its proposal; ``BY_HAND`` and more for a person's config."""
+    """The search's JSON notes from its proposal; ``BY_HAND`` and more for a person's config."""
     by_hand: bool = False
     """A person has created, stopped or resumed it. The search leaves it as it is. (A failed config that a
-    person has tried again is the search's as before: the search has not decided on the failure.)"""
+    person has tried again stays with the search, which did not decide on the failure.)"""
     member_of: str = ""
     """The config, as a person sees it, of which this is a member: its training on one fold, or with one seed
     (``core/history/members.py``). "" for a config that is trained once."""
     fold: int | None = None
     """The fold whose partitions it leaves out of training, and validates on; from 0. ``None``: no fold."""
     repeat: int = 0
-    """Its seed's number, from 0: the run's own."""
+    """The number of its seed; 0 is the run's seed."""
     extension: int = 0
     """``Extension.number`` of the extension that last resumed it; 0 without one."""
     revision: int = 0

@@ -1,8 +1,8 @@
-"""A mapping of a state that knows what has changed in it since an earlier one.
+"""A state's mapping that knows its changes since an earlier one.
 
-States are never changed: an event makes another state, in which a mapping differs from the one before in one
-entry. Decisions remember what they have derived from thousands of entries. They find the few that are others
-now by the changes, without a look at all.
+States never change: an event makes a new state, whose mapping differs from the previous one in one entry.
+Decisions cache values derived from thousands of entries. The changes lead them to the few new ones, without a
+scan of all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 V = TypeVar("V")
 
 _LONGEST = 1000
-"""A chain of this many changes begins anew, so that the past is not kept for ever."""
+"""A chain of this many changes starts over, so that the past is not kept for ever."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,11 +24,11 @@ class _Change:
     name: str = ""
     before: _Change | None = None
     number: int = 0
-    """How many changes are before it."""
+    """The number of changes before it."""
 
 
 class Entries(dict[str, V]):
-    """A mapping that is not changed any more; ``with_entry`` makes the next one. A copy is a plain dict."""
+    """A mapping that never changes; ``with_entry`` makes the next one. A copy is a plain dict."""
 
     __slots__ = ("last",)
     last: _Change
@@ -47,8 +47,8 @@ def with_entry(entries: Mapping[str, V], name: str, value: V) -> Entries[V]:
 
 
 def changed_since(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str] | None:
-    """The names whose entries ``with_entry`` has changed to come from ``before`` to ``now``, in that order;
-    ``None`` if it did not make the one of the other, or if that was long ago."""
+    """The names whose entries ``with_entry`` changed between ``before`` and ``now``, in order; ``None`` if
+    ``now`` does not derive from ``before``, or if that was long ago."""
     if before is now:
         return []
     if not (isinstance(before, Entries) and isinstance(now, Entries)):

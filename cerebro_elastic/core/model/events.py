@@ -23,19 +23,19 @@ class _Event:
     revision: int
     """The store's revision at which it happened. Revisions grow from event to event."""
     afresh: ClassVar[bool] = False
-    """Whether the history restarts with it: it need not follow from the events before."""
+    """Whether the history restarts with it: it need not follow from earlier events."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent(_Event):
-    """It happens to a node, or to an attempt on it."""
+    """An event of a node, or of an attempt on it."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class RunOpened(_Event):
-    """The run exists."""
+    """The run was opened."""
 
     plan: Plan
     """The run's plan. Only an extension changes it."""
@@ -52,7 +52,7 @@ class LeaderChanged(_Event):
     versions: Mapping[str, str] = field(default_factory=dict)
     """The versions of the packages that its decisions depend on."""
     record: RecordHead | None = None
-    """Where its own record of the run ended when it stood for election."""
+    """The end of its own record of the run when it stood for election."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class ConfigCreated(_Event):
 
     @property
     def configs(self) -> tuple[Config, ...]:
-        """All that were added."""
+        """All added configs."""
         return (self.config, *self.others)
 
     @property
@@ -96,7 +96,7 @@ class ConfigResumed(_Event):
     reason: str
     """Why, for people."""
     by_hand: bool = False
-    """A person resumed it, or has named it for the extension, not the search."""
+    """A person, not the search, resumed it or named it for the extension."""
     extension: int = 0
     """``Extension.number`` of the extension that resumes it; 0 if it is resumed in a live run."""
 
@@ -115,12 +115,12 @@ class NodeLeft(NodeEvent):
 
 @dataclass(frozen=True, slots=True)
 class StayEnded(_Event):
-    """The leader has noticed that a node is gone, and notes for how long it is to be paid."""
+    """The leader noticed that a node is gone, and records the time to be paid."""
 
     stay: str
     """``Stay.name``."""
     left: float
-    """When the node left, as far as visits say: wall-clock seconds."""
+    """When the node left, according to visits: wall-clock seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class NodeDraining(NodeEvent):
     """A registered node was asked to leave."""
 
     grace: float
-    """The seconds that it was given."""
+    """The seconds it has for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +171,8 @@ class NodeRecovered(NodeEvent):
 class StateRead(_Event):
     """The state was read from the store's keys.
 
-    A reader begins with it where the store has no history to offer: after a compaction, after a restored
-    snapshot, or when the reader joins late. The history continues from it.
+    A reader begins with it where the store has no history: after a compaction, after a restored snapshot, or
+    when the reader joins late. The history continues from it.
     """
 
     afresh = True
@@ -191,7 +191,7 @@ class HomesAssigned(_Event):
 
 @dataclass(frozen=True, slots=True)
 class Ordered(_Event):
-    """A planner outside of the decisions proposed an order (``core/model/interfaces.py``, ``Planner``).
+    """A planner outside the decisions proposed an order (``core/model/interfaces.py``, ``Planner``).
 
     The order reaches the policy as advice.
     """
@@ -225,12 +225,12 @@ class UnitCommitted(_Event):
 
 @dataclass(frozen=True, slots=True)
 class UnitsReused(_Event):
-    """A config continues from where an earlier run has left an equal one: it has made these visits without
-    training them."""
+    """A config takes over the visits of an equal config in an earlier run, without training them, and
+    continues from there."""
 
     visits: tuple[Visit, ...]
-    """The visits of the earlier run (``Visit.reused``) from where the config stands, in order; the last one
-    wrote a checkpoint that is there."""
+    """The visits of the earlier run (``Visit.reused``) from the config's present state on, in order; the last
+    one's checkpoint exists."""
 
     @property
     def config(self) -> str:
@@ -261,7 +261,7 @@ class UnitWithdrawn(NodeEvent):
 
 @dataclass(frozen=True, slots=True)
 class RunEnded(_Event):
-    """The run is over: no config is live and none will be."""
+    """The run has ended: no config is live or will be."""
 
     outcome: str
     """How it ended, in a word: "finished"."""

@@ -1,8 +1,8 @@
-"""What does the core need from a policy and a search, and what does it show them?
+"""The interfaces of a policy and a search: their methods, and the views that they get.
 
 A policy picks units for idle nodes, a search proposes, stops and resumes configs. Both are pure: the answer
-depends only on what they are shown, so that a controller that takes over, the simulator and a replay get the
-same answers.
+depends only on these views, so that a controller that takes over, the simulator and a replay get the same
+answers.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ class RemainingWork:
     seconds: Mapping[str, Sequence[float]]
     """By config: the seconds of one unit, hops included, on each of ``nodes`` in their order."""
     undone: Mapping[str, Collection[int]]
-    """By config: the partitions left in its present epoch, without the one that it is in."""
+    """By config: the remaining partitions of its present epoch, without the one in training."""
     later: Mapping[str, int]
     """By config: the whole epochs after the present one."""
     holders: Sequence[Collection[str]]
     """By partition: the nodes that may train on it without a fetch."""
     fetch: float = inf
-    """The seconds in which another node fetches a partition; infinite: it may not."""
+    """The seconds for another node to fetch a partition; infinite: it may not."""
     cached: Mapping[str, Collection[int]] = field(default_factory=dict)
     """By node: the partitions in its cache, which need no fetch."""
     epochs: Mapping[str, int] = field(default_factory=dict)
-    """By config: the full epochs behind it."""
+    """By config: its full epochs so far."""
     order: Order = ()
-    """The last order that a planner proposed. Some of it is done, and some of its nodes and configs may be
+    """The last order proposed by a planner. Some of it is done, and some of its nodes and configs may be
     gone."""
     guessed: Collection[str] = ()
-    """The configs that were not measured yet: their ``seconds`` are those of the longest that was."""
+    """The configs not measured yet: their ``seconds`` are those of the longest measured one."""
     progress: Progress = Progress.FREE
     """The plan's."""
 
@@ -74,17 +74,17 @@ class SchedulingContext:
     moment sees the same seed."""
     remaining_work: Callable[[], RemainingWork | None] = _unknown
     """The remaining work of the run, to look ahead; costly, so only policies that need it call it. ``None``
-    where the rest is not made of units of one node each (profiles, gangs, evaluations), and for a hint."""
+    where it includes units other than training on one node (profiles, gangs, evaluations), and for a hint."""
     size: int = 0
     """The size of the remaining work: live configs times partitions times nodes."""
     elsewhere: Callable[[str, str, int], Unit | None] | None = None
     """Set where nodes fetch on demand. For an idle node, a config and a partition that is not at home on the
     node: the unit, if the policy may choose it, else ``None``."""
     even: bool = False
-    """A config with fewer epochs behind it comes first."""
+    """A config with fewer full epochs comes first."""
     batches: Mapping[str, Collection[tuple[int, int]]] = field(default_factory=dict)
-    """By node: the epochs and partitions whose batches its host has made. Of a config's units that are as
-    good, a node takes one of these. Empty if the run shares no batches."""
+    """By node: the epochs and partitions whose batches its host has made. Among a config's equally good
+    units, a node prefers these. Empty if the run shares no batches."""
 
 
 class Policy(Protocol):
@@ -128,27 +128,27 @@ class ConfigView:
     hparams: HParams
     status: Status = Status.LIVE
     epochs: int = 0
-    """Full epochs behind it, its parent's included."""
+    """Its full epochs, its parent's included."""
     units: int = 0
-    """Whole training units behind it, its parent's included."""
+    """Its whole training units, its parent's included."""
     curve: Sequence[Point] = ()
-    """What it has logged since it was created."""
+    """Its logged metrics since its creation."""
     idle: bool = True
     """It is in no unit now."""
     parent: str | None = None
     """The config of this run from which it continues; without members."""
     origin: Mapping[str, Any] = field(default_factory=dict)
-    """What the search noted with its proposal."""
+    """The search's notes from its proposal."""
     by_hand: bool = False
-    """A person has created, stopped or resumed it."""
+    """A person created, stopped or resumed it."""
     fold: int | None = None
     """Of a member: the fold that it leaves out."""
     repeat: int = 0
     """Of a member: the number of its seed."""
     members: Sequence[ConfigView] = ()
-    """Its trainings, if it has several: on folds, or with several seeds. All else in this view is of all of
-    them: the curve is the mean of those that have come so far, epochs and units are those of the one that is
-    least far, and it is idle if a live one is."""
+    """Its trainings, if it has several: on folds, or with several seeds. All else in this view summarises
+    them: the curve is the mean of the results so far, epochs and units are those of the member that is least
+    far, and it is idle if a live member is."""
 
 
 @dataclass(frozen=True)
@@ -165,14 +165,14 @@ class SearchContext:
     save_seconds: float = 0.0
     """The expected seconds of a save, which may outlast the last unit."""
     now: float = 0.0
-    """The latest moment that the record knows of: wall-clock seconds."""
+    """The latest moment in the record: wall-clock seconds."""
     rest_seconds: Callable[[str], float] = lambda _config: 0.0
-    """The expected seconds of all units that a config has left in its epoch, one after the other; of one that
+    """The expected seconds of all remaining units of a config's epoch, one after the other; for a config that
     does not exist yet, those of a usual config's epoch."""
     wait_seconds: float = 0.0
     """The expected seconds until a node is free."""
     stays: Sequence[Stay] = ()
-    """The times for which nodes are to be paid; those of nodes that are there have no end."""
+    """The times for which nodes are paid; those of present nodes have no end."""
 
     @cached_property
     def live(self) -> Sequence[ConfigView]:
@@ -182,8 +182,8 @@ class SearchContext:
 
     @cached_property
     def proposed(self) -> Sequence[ConfigView]:
-        """The configs that the search has proposed, without those that people have created."""
-        if not any(map(attrgetter("origin"), self.configs)):  # of thousands mostly so
+        """The configs proposed by the search, without those created by people."""
+        if not any(map(attrgetter("origin"), self.configs)):  # mostly so, even with thousands
             return self.configs
         return [view for view in self.configs if not (view.origin and created_by_hand(view.origin))]
 
@@ -194,7 +194,7 @@ class Proposal:
 
     hparams: HParams
     parent: str | None = None
-    """The config from whose head it continues; ``None``: from the beginning, or from ``Plan.start``."""
+    """The config from whose head it continues; ``None``: from scratch, or from ``Plan.start``."""
     origin: Mapping[str, Any] = field(default_factory=dict)
     """JSON values that the search gets back in ``ConfigView.origin``."""
     repeats: int = 0
@@ -203,7 +203,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of a config: ``Stop`` or ``Resume``."""
+    """A decision on a config: ``Stop`` or ``Resume``."""
 
     config: str
     reason: str
@@ -211,7 +211,7 @@ class Decision:
 
 
 class Stop(Decision):
-    """Give a live config no more units. What it has done stays."""
+    """Give a live config no more units. Its results stay."""
 
     __slots__ = ()
 
@@ -225,20 +225,20 @@ class Resume(Decision):
 class Search(Protocol):
     """Creates configs, and decides how far each is trained.
 
-    A search keeps no memory: all that it needs is in the context, so that a controller that takes over
-    continues as the last one would have. The controller calls ``decide`` until it returns nothing, then
+    A search keeps no memory: everything it needs is in the context, so that a controller that takes over
+    continues as its predecessor would have. The controller calls ``decide`` until it returns nothing, then
     ``propose``. Each call sees the effects of the answers before. A run ends when no config is live and the
-    search wants nothing.
+    search proposes and resumes nothing.
     """
 
     def held(self, context: SearchContext) -> Sequence[str]:
-        """Live configs, or members of configs, that come after all others: a node takes a unit of one only if
-        it would be idle otherwise, and of the first that it can."""
+        """Live configs, or members of configs, that come after all others: a node takes a unit of the first
+        possible one, and only if it would be idle otherwise."""
         del context
         return ()
 
     def decide(self, context: SearchContext) -> Sequence[Decision]:
-        """The configs to stop or resume: none that is in a unit, and none that a person has decided on
+        """The configs to stop or resume: none that is in a unit, and none on which a person has decided
         (``by_hand``)."""
         del context
         return ()

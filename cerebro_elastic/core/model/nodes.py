@@ -30,10 +30,9 @@ class Node:
     """Training partitions in the cache when the ranks became ready; in a ``State``, also those that the node
     has trained on or fetched since, without those that its cache has dropped."""
     cached_as_of: int = 0
-    """In a ``State``: the token of the last attempt whose visit said what all of the cache was; 0: none
-    has."""
+    """In a ``State``: the token of the last attempt whose visit reported the whole cache; 0: none did."""
     address: str = ""
-    """Where other nodes reach this one."""
+    """The address at which other nodes reach this one."""
     boot: str = ""
     """An id of the machine's present boot."""
     version: str = ""
@@ -42,23 +41,23 @@ class Node:
     """The store's revision at which the node registered. A node that comes back under its old name has a
     higher one."""
     drain: float | None = None
-    """Seconds that the node was given to leave. It gets no more units once this is set."""
+    """The seconds in which the node must leave. Once this is set, it gets no more units."""
     hardware: str = "cpu"
     """The kind of machine. A strategy takes the same time and memory on all nodes of one kind."""
     starting: bool = False
     """The ranks are not ready yet, which takes seconds."""
     stalled: Stall | None = None
-    """Set while the ranks show no sign of life. The node gets no units meanwhile."""
+    """Set while the ranks show no sign of life. Until then the node gets no units."""
     joined: float = 0.0
     """When the node registered: wall-clock seconds, by its own clock. 0: unknown, and the node costs
     nothing."""
     price: float | None = None
-    """What an hour of the node costs; ``None``: what the recipe says."""
+    """The price of an hour of the node; ``None``: the recipe's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A time in which a node was registered, which is to be paid."""
+    """A time in which a node was registered and must be paid."""
 
     node: str
     joined: float
@@ -66,8 +65,8 @@ class Stay:
     price: float | None = None
     """``Node.price``."""
     left: float | None = None
-    """When the node left, as far as visits say: wall-clock seconds. ``None``: it is present, or no leader has
-    noticed yet."""
+    """When the node left, according to visits: wall-clock seconds. ``None``: it is present, or no leader has
+    noticed its end yet."""
     revision: int = 0
     """The revision of its last change."""
 

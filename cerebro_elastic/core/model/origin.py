@@ -1,4 +1,4 @@
-"""Where does a checkpoint come from? What its manifest says of that, and the digests that it uses."""
+"""Where does a checkpoint come from? The origin in its manifest, and its digests."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Origin:
     metrics: Mapping[str, float] = field(default_factory=dict)
     log_digest: str = ""
     record: RecordHead | None = None
-    """The head of the leader's record when the unit was assigned; ``None``: the checkpoint was made again
-    after damage."""
+    """The head of the leader's record at the unit's assignment; ``None``: the checkpoint was remade after
+    damage."""
 
 
 def origin_of(basis: Basis, hparams: HParams, visit: Visit, record: RecordHead | None) -> Origin:
@@ -60,7 +60,7 @@ def origin_of(basis: Basis, hparams: HParams, visit: Visit, record: RecordHead |
 
 
 def basis_of(spec: Spec) -> Basis:
-    """What a run of ``spec`` is made from."""
+    """The digests of a run of ``spec``."""
     return Basis(spec.plan.run, _sha256(encode(replace(spec, code={}))), values_digest(spec.code))
 
 

@@ -1,7 +1,7 @@
-"""What has an earlier run made that need not be made again? Results of units have names.
+"""Which results of an earlier run need not be made again? Results of units have names.
 
-A unit is a pure function of what it reads. What all units of a run read (code, data, recipe, versions) is
-compared when a run is opened (``runs/start/reuse.py``). The rest is where a config stands: its
+A unit is a pure function of its inputs. Those that all units of a run share (code, data, recipe, versions)
+are compared when a run is opened (``runs/start/reuse.py``). The others are the config's standing: its
 hyper-parameters and its state. A config's id is no part of it, nor is the order of the configs.
 """
 
@@ -15,23 +15,23 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.origin import values_digest
 
 FOLDER = "reused-"
-"""How the folders of checkpoints and logs begin that a run has taken over. (Those of configs: c0000, ...)"""
+"""The prefix of reused folders of checkpoints and logs. (Those of configs: c0000, ...)"""
 
 
 @dataclass(frozen=True, slots=True)
 class Reusable:
-    """What a run may take over from earlier runs, as found when it was opened."""
+    """The results that a run may reuse from earlier runs, found when it was opened."""
 
     steps: Mapping[str, tuple[Visit, ...]] = field(default_factory=dict)
-    """By the name of where a config stands (``standing``): the visits that an equal config has made from
-    there, up to the next state that is there to begin from."""
+    """By the name of a config's standing (``standing``): the visits of an equal config from there, up to the
+    next state whose checkpoint exists."""
 
 
 NOTHING = Reusable()
 
 
 def standing(config: Config) -> str:
-    """The name of where a config stands: equal configs in the same state have the same, in every run."""
+    """The name of a config's standing: equal configs in the same state share it, in every run."""
     part, parent = config.partial_unit, config.parent
     inherits = parent is not None and config.head == parent.checkpoint
     return values_digest(

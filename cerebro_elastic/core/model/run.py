@@ -1,4 +1,4 @@
-"""What is fixed for the whole run, until it is extended? Its plan, and what it is made from."""
+"""What is fixed for the whole run, until it is extended? Its plan and its spec."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 class Progress(StrEnum):
-    """When a node that could take units of several configs takes the config with most epochs left."""
+    """When a node that could take units of several configs takes the one with the most remaining epochs."""
 
     EVEN = "even"
     """Always: configs stay within an epoch of each other."""
     AFFORDABLE = "affordable"
-    """Where the run ends no later for it."""
+    """If the run ends no later for it."""
     FREE = "free"
     """Never for this reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the decisions need to know of the recipe. Only an extension changes it: its ``epochs``."""
+    """The part of the recipe that decisions depend on. Only an extension changes it: its ``epochs``."""
 
     run: str
     partitions: int
@@ -38,33 +38,33 @@ class Plan:
     """The number of validation partitions of a config that are evaluated by separate units; 0: validation
     belongs to the epoch's last unit."""
     folds: int = 0
-    """Into how many folds the training partitions are divided, in their order; 0: the run has validation
-    partitions besides them, and each config trains on all."""
+    """The number of folds into which the training partitions are divided, in their order; 0: the run has
+    separate validation partitions, and each config trains on all."""
     min_nodes: int = 1
-    """The number of nodes for which the run waits before its first unit."""
+    """The run waits for this many nodes before its first unit."""
     max_nodes: int = 1
     tries: int = 3
     """How often a unit is tried before its config fails."""
     seed: int = 0
     strategies: tuple[Strategy, ...] = (Strategy(),)
-    """How units may be trained, the preferred strategy first. If there are several, profiles find the fastest
-    for each config."""
+    """The possible strategies, the preferred one first. If there are several, profiles find the fastest for
+    each config."""
     start: Parent | None = None
-    """The checkpoint from outside the run with which the search's configs begin."""
+    """The checkpoint from outside the run from which the search's configs begin."""
     replicas: int = 1
     """The number of nodes at which each partition is at home; all, if they are fewer."""
     on_demand: bool = False
     """A node that would be idle otherwise may fetch a partition that is at home elsewhere."""
     progress: Progress = Progress.FREE
     prefers_made: bool = False
-    """Of a config's units that are as good, a node takes one whose batches its host has made for another
-    config: they are costly to make. It does not ask whether they are still there, so that a run is the same
-    with and without sharing."""
+    """Among a config's equally good units, a node prefers one whose batches its host has made for another
+    config: they are costly to make. Whether they still exist is not checked, so that a run is the same with
+    and without sharing."""
     repeats: int = 0
-    """With how many seeds each config is trained at first; 0: with the run's alone."""
+    """The number of seeds with which each config is trained at first; 0: only the run's seed."""
     begun_per_node: int = 0
-    """A config begins while fewer than this many configs for each node have begun and can continue; those of
-    people begin at once. 0: all begin as soon as nodes are idle."""
+    """A config begins while fewer than this many configs per node have begun and can continue; people's
+    configs begin at once. 0: all begin as soon as nodes are idle."""
     finishes_first: bool = False
     """Configs that will finish within the search's budget come before the others (``Search.held``)."""
 
@@ -84,20 +84,21 @@ class Plan:
         return [j for j in range(self.partitions) if j not in held_out]
 
     def held_out(self, fold: int | None) -> Sequence[int]:
-        """The training partitions that it leaves out, and validates on."""
+        """The training partitions that a config with this fold leaves out, and validates on."""
         if fold is None:
             return ()
         size = self.partitions // self.folds
         return range(fold * size, (fold + 1) * size)
 
     def evaluates(self, fold: int | None) -> Sequence[int]:
-        """The partitions that it evaluates by separate units: training partitions if it has a fold."""
+        """The partitions that a config with this fold evaluates by separate units: training partitions if it
+        has one."""
         if not self.evaluations:
             return ()
         return range(self.evaluations) if fold is None else self.held_out(fold)
 
     def seed_of(self, repeat: int) -> int:
-        """The seed of the configs of this repeat. It is the run's for the first one, so that this is the same
+        """The seed of this repeat's configs. The first repeat has the run's seed, so that it trains the same
         as without others."""
         if not repeat:
             return self.seed
@@ -106,22 +107,22 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """What an operator has changed to continue a run that had ended."""
+    """An operator's changes that continue an ended run."""
 
     number: int
-    """It is the run's first extension (1), its second, ..."""
+    """The run's first extension (1), its second, ..."""
     epochs: int
     """The number of epochs of each config from then on."""
     configs: Mapping[str, int] = field(default_factory=dict)
     """The ids of the configs that continue, and the full epochs that each has behind it."""
     by_hand: tuple[str, ...] = ()
-    """The stopped ones among them that a person has named. The search leaves them alone."""
+    """The stopped ones among them, named by a person. The search leaves them alone."""
     others: tuple[str, ...] = ()
     """The ids of the configs that stay as they are."""
     epochs_before: int = 0
     """The number of epochs of each config until then."""
     recipe_before: Mapping[str, Any] = field(default_factory=dict)
-    """The keys of the recipe that have changed, with dots, and their values until then."""
+    """The changed keys of the recipe, with dots, and their values until then."""
     digest_before: str = ""
     """``Spec.recipe_digest`` until then."""
     by: str = ""
@@ -130,11 +131,11 @@ class Extension:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a run is made from; written when it is opened, and when it is extended."""
+    """The makings of a run: recipe, code, data, storage. Written when it is opened or extended."""
 
     plan: Plan
     recipe: Mapping[str, Any]
-    """The resolved recipe; values that it takes from other runs are written out."""
+    """The resolved recipe; values from other runs are written out."""
     recipe_digest: str
     """The digest of the recipe as it was given."""
     data: str
@@ -143,18 +144,18 @@ class Spec:
     """The folder from which users' modules are imported."""
     code: Mapping[str, str]
     """The digest of each imported file below ``root``, and of files that the task reads; of a folder of such
-    files, whose name ends with a slash, the patterns of their names. It is all that may differ when the run
-    is started again."""
+    files, whose name ends with a slash, the patterns of their names. Nothing else may differ when the run is
+    started again."""
     storage: str
     """The URL of checkpoints and logs."""
     version: str
     extensions: tuple[Extension, ...] = ()
     differing: Mapping[str, str] = field(default_factory=dict)
-    """What of the data was not made the same again before the start, in sentences (``data/reading``,
-    ``made_twice.py``): by column, whose rows are not kept then; "": batches, of which none is shared then."""
+    """The data that came out differently when made twice before the start, in sentences (``data/reading``,
+    ``made_twice.py``): by column, whose rows are then not kept; "": batches, none of which is then shared."""
     reuse: str = ""
-    """The sha256 of ``<storage>/reuse.json``, which has what the run may take over from earlier ones; "" if
-    it was started without."""
+    """The sha256 of ``<storage>/reuse.json``, which lists the reusable results of earlier runs; "" if it was
+    started without."""
 
     def load_recipe(self, **overrides: Any) -> Recipe:
         """The recipe, checked, with ``overrides`` of its keys."""
@@ -164,14 +165,14 @@ class Spec:
 
     @property
     def objective(self) -> Objective:
-        """What the recipe compares configs by; the rest of it is not checked for that."""
+        """The recipe's objective; the rest of the recipe is not checked."""
         from cerebro_elastic.recipes import Objective
 
         return Objective.model_validate(self.recipe.get("objective", {}))
 
     @property
     def space(self) -> dict[str, Domain]:
-        """The search space of the recipe, likewise."""
+        """The recipe's search space; the rest of the recipe is not checked."""
         from cerebro_elastic.recipes import Domain
 
         space = self.recipe.get("search", {}).get("space", {})
@@ -190,17 +191,17 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """The digests of what a run is made from (``core/model/origin.py``)."""
+    """The digests of a run's makings (``core/model/origin.py``)."""
 
     run: str
     spec: str
     """The digest of the spec without ``Spec.code``."""
     code: str
-    """The digest of the users' code, which may be another when the run is started again."""
+    """The digest of the users' code, which may differ when the run is started again."""
 
 
 def specs_of(spec: Spec) -> list[Spec]:
-    """All specs that a run has had: the one with which it was opened, and one for each extension."""
+    """All specs of a run: the one with which it was opened, and one for each extension."""
     return [*(specs_of(_before(spec)) if spec.extensions else []), spec]
 
 

@@ -1,5 +1,4 @@
-"""What does the history say so far? A run's state, and the values that are derived from visits and
-failures."""
+"""What does the history say so far? A run's state, and the values derived from visits and failures."""
 
 from __future__ import annotations
 
@@ -61,11 +60,11 @@ class EpochSeconds:
     """The expected seconds of a config's units on a node of factor 1, hops included."""
 
     usual: float | None = None
-    """Of one that does not end an epoch; ``None`` without one."""
+    """Of a unit that does not end an epoch; ``None`` without one."""
     last: float | None = None
-    """Of one that ends an epoch, with its validation."""
+    """Of a unit that ends an epoch, with its validation."""
     evaluation: float | None = None
-    """Of an evaluation that is a separate unit."""
+    """Of a separate evaluation unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +72,11 @@ class Point:
     """A point of a config's curve."""
 
     units: int
-    """Whole training units behind the config, its parent's included."""
+    """The config's whole training units, its parent's included."""
     epochs: int
-    """Full epochs behind it, its parent's included."""
+    """Its full epochs, its parent's included."""
     metrics: Mapping[str, float]
-    """What it had logged then."""
+    """Its logged metrics at that point."""
     ends: bool = False
     """An epoch ends here: the metrics are the epoch's."""
     checkpoint: CheckpointRef | None = None
@@ -86,26 +85,27 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class NodeUsage:
-    """What the visits of one node, or of one config, have cost."""
+    """The cost of the visits of one node, or of one config."""
 
     seconds: float = 0.0
     """Time in the task."""
     until: float = 0.0
     """When the last of them ended: wall-clock seconds."""
     resources: Resources = field(default_factory=Resources)
-    """Of a node: what the last unit that it has led took."""
+    """Of a node: those of the last unit that it led."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What all visits so far have cost. Times are those of the nodes' wall clocks."""
+    """The cost of all visits so far. Times are those of the nodes' wall clocks."""
 
     units: int = 0
     """Whole training units."""
     reused: int = 0
-    """Those of earlier runs beside them: they count for a budget of units, and took no time of this run."""
+    """Reused units of earlier runs, besides these: they count towards a budget of units, but took no time of
+    this run."""
     seconds: float = 0.0
-    """Seconds of nodes: loads, saves and fetches included, a gang's for each of its nodes."""
+    """Node seconds: loads, saves and fetches included, a gang's for each of its nodes."""
     began: float | None = None
     """When the first visit began; ``None`` before the first."""
     until: float = 0.0
@@ -114,11 +114,11 @@ class Usage:
     configs: Mapping[str, NodeUsage] = field(default_factory=dict)
     batches_made: int = 0
     batches_shared: int = 0
-    """Batches that were taken, since the host had made them for other configs."""
+    """Batches reused: the host had made them for other configs."""
     data_seconds: float = 0.0
     """Seconds for which training waited for batches."""
     differing: str = ""
-    """What made another row than the one that was kept for the run, and who saw it; "" if nothing did."""
+    """The maker of a row that differed from the run's kept one, and the node that saw it; "" if none did."""
 
     @property
     def elapsed(self) -> float:
@@ -128,7 +128,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Everything that the history up to ``revision`` says.
+    """The result of the history up to ``revision``.
 
     ``streaks``, ``quarantined`` and ``quarantined_for`` are kept by the node's name, because a machine stays
     the same when it registers again.
@@ -144,7 +144,7 @@ class State:
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
     """The attempts in training, by node; a gang's under each of its nodes."""
     streaks: Mapping[str, Streak] = field(default_factory=dict)
-    """The nodes whose last units failed."""
+    """The failures of nodes whose last units failed, by node."""
     quarantined: Mapping[str, str] = field(default_factory=dict)
     """The nodes that are quarantined, and why."""
     quarantined_for: Mapping[str, int] = field(default_factory=dict)
@@ -163,43 +163,42 @@ class State:
     curves: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
     """By config: its curve, for the search."""
     usage: Usage = field(default_factory=Usage)
-    """What the visits have cost, for the search and for forecasts."""
+    """The cost of the visits, for the search and for forecasts."""
     batches: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """By node, where the plan ``prefers_made``: the last epochs and partitions whose batches its host has
     made."""
     asked: int = 0
     """The revision at which a person last created, stopped or resumed a config."""
     saving: Mapping[str, Attempt] = field(default_factory=dict)
-    """By node: the attempt that is trained and being saved. The node may train another one meanwhile, the
-    config may not."""
+    """By node: the attempt that is trained and being saved. During the save the node may train another one,
+    the config may not."""
     queued: Mapping[str, Attempt] = field(default_factory=dict)
-    """By node: the attempt that it begins when the one in ``attempts`` is trained."""
+    """By node: the attempt that follows when the one in ``attempts`` is trained."""
     committed: Mapping[str, int] = field(default_factory=dict)
     """By node: the highest token of its committed attempts."""
     fetches: tuple[float, ...] = ()
-    """The seconds for which the last units waited whose partition had to be fetched."""
+    """The waits, in seconds, of the last units whose partition had to be fetched."""
     hops: tuple[float, ...] = ()
     """The seconds of the loads or saves of the last units."""
     order: Order = ()
-    """The last order that a planner proposed."""
+    """The last order proposed by a planner."""
     extension: Extension | None = None
     """The last extension; ``None`` if the run was not extended."""
     measured: tuple[Measurement, ...] = ()
     """The measurements on the test set, in order."""
     extended: int = 0
-    """The revision of the last extension. Nodes that registered before it have the plan of before, and get no
-    units."""
+    """The revision of the last extension. Nodes registered before it have the old plan, and get no units."""
     stays: Mapping[str, Stay] = field(default_factory=dict)
     """By their names: the times in which nodes were registered."""
     epoch_seconds: Mapping[str, EpochSeconds] = field(default_factory=dict)
-    """By config: what its units take, with validation apart."""
+    """By config: the expected seconds of its units, with validation apart."""
 
     def running(self, config: str) -> Attempt | None:
         """The attempt that the config is in, if any: in training, queued, or being saved."""
         return next((a for a in self.underway() if a.unit.config == config), None)
 
     def is_queued(self, attempt: Attempt) -> bool:
-        """Whether the attempt is still to be begun, when its node is free."""
+        """Whether the attempt waits for its node to be free."""
         return self.queued.get(attempt.node) == attempt
 
     def underway(self) -> list[Attempt]:
@@ -214,7 +213,7 @@ class State:
         return next((a for a in attempts if a is not None and a.token == token), None)
 
     def may_report(self, attempt: Attempt) -> bool:
-        """Whether the attempt could commit: all its registrations stand, its config is live and at the
+        """Whether the attempt could commit: all its registrations are valid, its config is live and at the
         attempt's revision."""
         config = self.configs.get(attempt.unit.config)
         return (

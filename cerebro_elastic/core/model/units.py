@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 Order: TypeAlias = tuple[tuple[str, str, int, int], ...]
-"""The order in which training units are to begin: (node, config, epoch, partition) of each."""
+"""The order in which training units should begin: (node, config, epoch, partition) of each."""
 
 
 class Phase(StrEnum):
@@ -53,7 +53,7 @@ class PartialUnit:
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """How a unit is trained: the parallelism, and the ranks and nodes that it takes."""
+    """How a unit is trained: the parallelism, its ranks and its nodes."""
 
     parallelism: str = "single"
     """The registered name of the parallelism."""
@@ -86,30 +86,30 @@ class CheckpointRef:
     bytes: int
     """Its size."""
     base_bytes: int = 0
-    """The size of the tensors among it that training leaves as they are, and that do not hop."""
+    """The size of its tensors that training does not change, and that do not hop."""
 
     @property
     def hopping_bytes(self) -> int:
-        """The size of what hops."""
+        """The size of the hopping tensors."""
         return self.bytes - self.base_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What a config's model has reached on the test set."""
+    """The metrics of a config's model on the test set."""
 
     number: int
     """Counts the run's measurements from 0."""
     config: str
     """The config's id."""
     epoch: int
-    """How many full epochs are behind the model, its parent's included."""
+    """The model's full epochs, its parent's included."""
     checkpoint: CheckpointRef
     """The model: the config's state at the end of that epoch."""
     metrics: Mapping[str, float]
     """The metrics over all rows of the test set, by name."""
     rows: int
-    """How many rows the test set has."""
+    """The number of rows in the test set."""
     at: float
     """When it was measured: wall-clock seconds since the epoch."""
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)

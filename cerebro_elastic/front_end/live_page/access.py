@@ -1,8 +1,8 @@
-"""Access to the page: for everybody who knows the token, or whom a reverse proxy has let in.
+"""Access to the page: for everybody who has the token, or whom a reverse proxy has let in.
 
 The token comes once in the URL, and then in a cookie that no other site can send (``SameSite=Strict``) and no
-script can read. What changes something needs two more things that another site's page does not have: its own
-origin, and a token in a header.
+script can read. A request that changes something needs two more things that another site's page does not
+have: the page's own origin, and a token in a header.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ _HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""Of every answer: nothing is loaded from elsewhere, shown in another site's frame, or kept."""
+"""Headers of every answer: nothing is loaded from elsewhere, shown in another site's frame, or kept."""
 _FILE = "ui-token"
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a request must show."""
+    """The conditions for a request."""
 
     token: str
     """The secret of the URL; with a ``trust_header`` it serves the pages' own requests alone."""
     trust_header: str | None = None
     """The header in which a reverse proxy names the person whom it has let in."""
     read_only: bool = False
-    """Whether everything that would change a run is refused."""
+    """Whether every change of a run is refused."""
     frames: tuple[str, ...] = ()
-    """The origins whose pages may show this one in a frame, as a content security policy has them."""
+    """The origins whose pages may show this one in a frame, in the form of a content security policy."""
 
     @property
     def cookie(self) -> str:
@@ -61,7 +61,7 @@ class Access:
 
     @property
     def page_token(self) -> str:
-        """What the page sends in the header ``X-Cerebro-Token``."""
+        """The page's value of the header ``X-Cerebro-Token``."""
         return self._derived("page")
 
     def _derived(self, purpose: str) -> str:
@@ -70,11 +70,11 @@ class Access:
 
 def kept_token(home: Path) -> str:
     """The token of this ``home``, made the first time: an open page continues when its server comes back.
-    Without such a folder each server has its own."""
+    Without such a folder each server has its own token."""
     file = home / _FILE
     fresh = secrets.token_urlsafe(24)
     try:
-        with NamedTemporaryFile("w", dir=home, prefix=f".{_FILE}-") as new:  # readable for its owner alone
+        with NamedTemporaryFile("w", dir=home, prefix=f".{_FILE}-") as new:  # only its owner can read it
             new.write(fresh)
             new.flush()
             with suppress(FileExistsError):
@@ -107,9 +107,9 @@ class Guard:
         await (self._app if answer is None else answer)(scope, receive, with_headers)
 
     def _answer(self, scope: Scope) -> Response | None:
-        """The answer to a request that goes no further."""
+        """The answer to a request that is not passed on."""
         headers, access = Headers(scope=scope), self._access
-        name = f"cerebro-{(scope.get('server') or ('', 0))[1]}"  # cookies do not know ports
+        name = f"cerebro-{(scope.get('server') or ('', 0))[1]}"  # cookies ignore ports
         if access.trust_header is not None:
             if not headers.get(access.trust_header):
                 return _refused(f"the proxy has sent no header {access.trust_header}")
@@ -142,18 +142,18 @@ def _same(given: str, known: str) -> bool:
 
 
 def _with_cookie(path: str, query: Mapping[str, str], name: str, value: str, *, foreign: bool) -> Response:
-    """The same address without the token, which so stays in no history and no bookmark.
+    """The same address without the token, which therefore stays out of history and bookmarks.
 
-    In a frame of a ``foreign`` site (``localhost`` is another one than ``127.0.0.1``) a strict cookie would
-    not be sent. That frame gets one of its own, which is sent below that site's pages alone."""
+    In a frame of a ``foreign`` site (``localhost`` and ``127.0.0.1`` are different ones) a strict cookie
+    would not be sent. That frame gets its own cookie, which is sent only below that site's pages."""
     address = html.escape("/" + path.lstrip("/\\") + (f"?{urlencode(query)}" if query else ""))
-    # Not a redirect: behind a click on another site's link the browser would not send the cookie with it.
+    # Not a redirect: after a click on another site's link the browser would not send the cookie with it.
     # Without an icon a browser asks for one.
     answer = HTMLResponse(
         f'<!doctype html><link rel="icon" href="data:,"><meta http-equiv="refresh" content="0;url={address}">'
     )
     answer.set_cookie(name, value, httponly=True, samesite="none" if foreign else "strict", secure=foreign)
-    if foreign:  # Python's cookies learn this word in 3.14
+    if foreign:  # Python's cookies support this word from 3.14
         answer.headers["set-cookie"] += "; Partitioned"
     return answer
 

@@ -1,4 +1,4 @@
-"""What people ask of a run from its page: the verbs, and the export of a model.
+"""People's actions on a run from its page: the verbs, and the export of a model.
 
 ``python -m cerebro_elastic.front_end.live_page.actions`` is a process that exports a model: it imports torch
 and the users' modules; the server does not.
@@ -37,10 +37,10 @@ ACTIONS: Mapping[str, type[Verb]] = {**VERBS, "export": Export}
 
 
 def perform(run: Run, action: str, body: Any, person: str | None) -> str:
-    """Do what a page asks for, and say what was done.
+    """Perform a page's action, and return a sentence about it.
 
-    ``person`` is who asks, as a reverse proxy names them; the page's own word counts without one. Raises
-    ``CerebroError`` if it is not possible.
+    ``person`` is the name from a reverse proxy; without one the page's own word counts. Raises
+    ``CerebroError`` if the action is impossible.
     """
     request = checked(ACTIONS[action], body)
     if person is not None:

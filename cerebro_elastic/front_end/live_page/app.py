@@ -31,13 +31,14 @@ from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.system.version import __version__
 
 _LOOK_SECONDS = 0.15
-"""How often a stream looks for changes."""
+"""Seconds between two looks of a stream for changes."""
 _ALIVE_SECONDS = 10.0
-"""A stream without changes sends a sign of life: a page without one for longer says that it is cut off."""
+"""Seconds after which a stream without changes sends a sign of life: a page without one for longer reports
+that it is cut off."""
 _LONGEST_BODY = 100_000
 _LOG_LINES = 500
 _TAIL_BYTES, _CONFIG_TAIL_BYTES = 1 << 16, 1 << 22
-"""How much is read of the end of a node's log, and of each log for the lines that name a config."""
+"""Bytes read from the end of a node's log, and of each log for the lines that name a config."""
 
 
 class Server:
@@ -93,7 +94,7 @@ class Server:
         return request.headers.get(header) if header is not None else None
 
     async def _feed(self, request: Request) -> Feed:
-        """The feed of the run that the request is about."""
+        """The feed of the request's run."""
         return await run_in_threadpool(self._feeds.of, request.path_params["run"])
 
     async def _all_runs(self, request: Request) -> Response:
@@ -124,7 +125,7 @@ class Server:
         return _event_stream(changes())
 
     async def _changes(self, request: Request, board: Board) -> AsyncIterator[str]:
-        """What has changed on the board, as server-sent events, from where the page has been before."""
+        """The board's changes since the page's last version, as server-sent events."""
         known = request.headers.get("last-event-id") or request.query_params.get("after", "")
         of, _, number = known.partition("-")
         version = int(number) if of == board.id and number.isdigit() else -1
@@ -148,7 +149,7 @@ class Server:
         return _json(await run_in_threadpool(_logs_of, run.folder, node, config))
 
     async def _steps(self, request: Request) -> Response:
-        """What a config has logged by step: by metric, pairs of step and value."""
+        """A config's logged values by step: by metric, pairs of step and value."""
         feed = await self._feed(request)
         visits = [] if feed.view is None else feed.view.visits.get(request.query_params.get("config", ""), [])
         return _json({"metrics": await run_in_threadpool(step_curves, list(visits))})
@@ -192,8 +193,8 @@ async def _problem(_request: Request, error: Exception) -> Response:
 
 
 def _logs_of(folder: RunFolder, node: str | None, config: str | None) -> dict[str, Any]:
-    """The names of the logs that the run's nodes have written on this machine, and the last lines of one, or
-    those of all logs that name a config, each behind the name of its log."""
+    """The names of the logs of the run's nodes on this machine, and the last lines of one, or those of all
+    logs that name a config, each after the name of its log."""
     files = {path.stem: path for path in sorted(folder.logs.glob("*.log")) if path.is_file()}
     lines: list[str] = []
     if node in files:

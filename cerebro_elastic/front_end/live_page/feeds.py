@@ -1,6 +1,6 @@
-"""The runs that a server shows: a feed for each that somebody looks at, and a summary of each.
+"""The runs shown by a server: a feed for each run with a viewer, and a summary of each run.
 
-A feed follows its run in a thread: a live one in its store, one that is not in the record of its folder.
+A feed follows its run in a thread: a live one in its store, any other in the record of its folder.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from cerebro_elastic.store.ledger.record import EventStream, Record
 _PAUSE = 0.2
 """Seconds between two changes of the page."""
 _REST = 1.0
-"""Seconds between two looks at a run that is not live, or out of reach."""
+"""Seconds between two looks at a run that is not live or is out of reach."""
 STEP = 500
-"""Events that are taken in between two looks at the clock."""
+"""Events taken in between two looks at the clock."""
 _FIRST, _NEXT = 0.2, 2.0
-"""Seconds until a record that is still being read is first shown, and between two more times."""
+"""Seconds until a record still being read is first shown, and between later updates."""
 _SHARE = 5.0
-"""The details are recomputed after this multiple of the seconds that they took."""
+"""The details are recomputed after this multiple of the seconds of their last computation."""
 _SUMMARIES_PAUSE, _POLITE = 1.0, 0.1
-"""Seconds between two summaries of all runs, and between two looks whether a feed is still being read."""
+"""Seconds between two summaries of all runs, and between two checks whether a feed is still being read."""
 _MOST_IDLE = 8
-"""The number of feeds without a viewer that stay open: the next look at their runs is at once complete."""
+"""The number of feeds without a viewer that stay open: the next look at their runs is complete at once."""
 
 
 class Feed:
@@ -54,7 +54,7 @@ class Feed:
         self.run = run
         self.board = Board()
         self.view: RunPage | None = None
-        """What is known of the run; ``None`` until its record was read."""
+        """The view of the run; ``None`` until its record was read."""
         self.reading = False
         """Whether the record is being read for the first look at it."""
         self._closed = threading.Event()
@@ -81,13 +81,13 @@ class Feed:
                     self._follow_store(settings, afresh=afresh)
                 afresh = False
             except (IllegalEvent, Compacted):
-                afresh = True  # another history than the record's: begin with the state that is there
-            except Exception as error:  # whatever it is, the page says it, and the next try may succeed
+                afresh = True  # a different history from the record's: begin with the present state
+            except Exception as error:  # the page shows any error, and the next try may succeed
                 self._lost(error)
             self._closed.wait(_REST)
 
     def _lost(self, error: Exception) -> None:
-        """The store is out of reach. If nobody runs the run here, its record is all that there is."""
+        """The store is out of reach. If no process runs the run here, its record is the only source."""
         if self.run.store is None and isinstance(error, StoreError) and not self.run.folder.is_locked():
             try:
                 self._follow_folder()
@@ -114,14 +114,14 @@ class Feed:
                         return
 
     def _beginning(self, record: Record) -> Sequence[Event]:
-        """The history so far: that of the folder, as the store may have forgotten it, else the store's."""
+        """The history so far: that of the folder, as the store may have dropped it, else the store's."""
         recorded = self.run.folder.events()
         if recorded and recorded[-1].revision <= record.now():
             return recorded
         return events_of(record)
 
     def _follow_folder(self) -> None:
-        """Show what the folder's record says, until the run is live (again)."""
+        """Show the folder's record, until the run is live (again)."""
         folder = self.run.folder
         reader = JournalReader(folder.history)
         view = RunPage(self.board, folder.read_spec())
@@ -137,7 +137,7 @@ class Feed:
             self._closed.wait(_REST)
 
     def _take(self, view: RunPage, events: Iterable[Event]) -> None:
-        """Take in events. At the first look at a long record, what is read so far is shown."""
+        """Take in events. At the first look at a long record, the part read so far is shown."""
         rest, due = iter(events), time.monotonic() + _FIRST
         self.reading = self.view is None
         try:
@@ -208,20 +208,20 @@ class Feeds:
             feed.close()
 
     def of(self, run: str) -> Feed:
-        """The feed of a run. Raises ``RunError`` if there is no such run."""
+        """The feed of a run. Raises ``RunError`` if no such run exists."""
         with self._lock:
             if run not in self._feeds:
                 self._feeds[run] = Feed(self._places.find(run))
             return self._feeds[run]
 
     def look(self, run: str) -> Feed:
-        """The feed of a run for a page that is opened; it stays open until ``leave``."""
+        """The feed of a run for a new page; it stays open until ``leave``."""
         feed = self.of(run)
         self._looks[run] = self._looks.get(run, 0) + 1
         return feed
 
     def leave(self, run: str) -> None:
-        """A page was closed. The feeds that nobody looks at are closed, but for the latest."""
+        """A page was closed. Feeds without a viewer are closed, except the latest."""
         with self._lock:
             self._looks[run] -= 1
             idle = [name for name, looks in self._looks.items() if looks == 0 and name in self._feeds]
@@ -246,7 +246,7 @@ class Feeds:
             self._closed.wait(_SUMMARIES_PAUSE)
 
     def _summary(self, name: str) -> dict[str, Any]:
-        """How a run stands."""
+        """A run's summary."""
         run = self._places.known(name)
         try:
             if run.store is not None or (run.folder.endpoint.exists() and run.folder.is_locked()):
@@ -254,12 +254,12 @@ class Feeds:
                 known = {"reading": True} if view is None else view.summary(live=True)
             else:
                 known = self._of_record(run.folder)
-            return {**known, "run": name}  # a folder may have another name than its run
+            return {**known, "run": name}  # a folder's name may differ from its run's
         except Exception as error:  # one damaged run does not hide the others
             return {"run": name, "problem": str(error)}
 
     def _let_others_read(self) -> None:
-        """Wait while a run is read that somebody looks at."""
+        """Wait while a run with a viewer is read."""
         while any(feed.reading for feed in list(self._feeds.values())) and not self._closed.is_set():
             self._closed.wait(_POLITE)
 
@@ -279,16 +279,16 @@ class Feeds:
 
 
 PATIENCE = 5.0
-"""Seconds after which an etcd that is silent counts as out of reach."""
+"""Seconds after which a silent etcd counts as out of reach."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where all runs are that are shown."""
+    """The place of all shown runs."""
 
     home: Path
     etcd: StoreSettings | None = None
-    """The etcd whose runs are shown, instead of those of ``home``."""
+    """The etcd whose runs are shown instead of those of ``home``."""
 
     def runs(self) -> list[str]:
         """The ids of the runs, sorted."""
@@ -306,5 +306,5 @@ class Places:
         return self.known(run)
 
     def known(self, run: str) -> Run:
-        """A run that is known to be there."""
+        """A run that is known to exist."""
         return Run(RunFolder(self.home / run), self.etcd)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cerebro_elastic.front_end.live_page.feeds import Places
 
 PORT = 8470
-"""The first port that is tried if none is given."""
+"""The first port to try if none is given."""
 _PORTS = 20
 FRAMES = (
     "http://127.0.0.1:*",
@@ -41,7 +41,7 @@ _END_SECONDS = 2
 
 def open_socket(host: str, port: int | None) -> socket.socket:
     """A socket that listens on ``port`` (0: any); without one, on the first free port from ``PORT`` on.
-    Raises ``RunError`` if that is not possible."""
+    Raises ``RunError`` if that is impossible."""
     last = OSError("no port was tried")
     for tried in range(PORT, PORT + _PORTS) if port is None else [port]:
         try:
@@ -90,9 +90,9 @@ class PageServer:
     """A server for this machine alone, in a thread of this process.
 
     Args:
-        places: Where the runs are.
-        access: What requests must show.
-        port: Where to listen, 0 for any port; ``None``: the first free one from ``PORT`` on.
+        places: The place of the runs.
+        access: The conditions for requests.
+        port: The port to listen on, 0 for any; ``None``: the first free one from ``PORT`` on.
     """
 
     def __init__(self, places: Places, access: Access, port: int | None = None) -> None:
@@ -122,7 +122,7 @@ class PageServer:
 
 @contextmanager
 def served(places: Places, run: str) -> Iterator[str]:
-    """Serve the runs; the address of the run's page."""
+    """Serve the runs; yields the address of the run's page."""
     check_installed()
     from cerebro_elastic.front_end.live_page.access import Access, kept_token
 
@@ -132,10 +132,10 @@ def served(places: Places, run: str) -> Iterator[str]:
 
 @cache
 def notebook_server(home: Path) -> PageServer:
-    """The server of a notebook's kernel for the runs of ``home``, started when it is first needed. It ends
-    with the kernel.
+    """The server of a notebook's kernel for the runs of ``home``, started on first use. It ends with the
+    kernel.
 
-    The token is this server's own. A notebook keeps the address with its output: it opens nothing once the
+    The token is this server's own. A notebook keeps the address with its output: it is useless once the
     kernel has ended.
     """
     from cerebro_elastic.front_end.live_page.access import Access

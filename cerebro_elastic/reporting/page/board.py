@@ -1,4 +1,4 @@
-"""What a page shows, as values under names, so that a browser can be sent what has changed."""
+"""The content of a page, as named values, so that a browser gets only the changed ones."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import Any
 from cerebro_elastic.system.words import one_line
 
 _EXACT = 2**53
-"""From here on a browser does not know all integers: they are sent as text."""
+"""From here on a browser cannot represent all integers: they are sent as text."""
 
 
 class Board:
     """Values by section and key, with the version at which each was last changed.
 
-    A thread writes; the server's threads read. ``since`` gives what has changed after a version, so a browser
-    that was away gets what it lacks.
+    A thread writes; the server's threads read. ``since`` gives the changes after a version, so a browser that
+    was away gets the ones it missed.
     """
 
     def __init__(self) -> None:
         self.id = secrets.token_hex(4)
-        """Another board has another id: versions of one mean nothing to the other."""
+        """Another board has another id: their versions are unrelated."""
         self._lock = threading.Lock()
         self._version = 0
         self._items: OrderedDict[tuple[str, str], tuple[int, str | None]] = OrderedDict()
@@ -36,7 +36,7 @@ class Board:
         return self._version
 
     def put(self, section: str, key: str, value: Any) -> None:
-        """Set a value; nothing changes if it is what it was. ``None`` removes it."""
+        """Set a value; an equal one changes nothing. ``None`` removes it."""
         text = None if value is None else json_text(value)
         with self._lock:
             before = self._items.get((section, key), (0, None))[1]
@@ -54,8 +54,8 @@ class Board:
                 self.put(section, key, None)
 
     def since(self, version: int, between: str = "") -> tuple[int, str]:
-        """The present version, and what has changed after ``version``, as a JSON object of sections. A value
-        that was removed is ``null``. White space may be put ``between`` the values."""
+        """The present version, and the changes after ``version``, as a JSON object of sections. A removed
+        value is ``null``. White space may be put ``between`` the values."""
         sections: dict[str, list[str]] = {}
         with self._lock:
             for (section, key), (at, text) in reversed(self._items.items()):
@@ -72,7 +72,8 @@ class Board:
 
 
 def json_text(value: Any) -> str:
-    """``value`` as JSON for a browser: what is not finite is ``null``, and no text has control characters."""
+    """``value`` as JSON for a browser: numbers that are not finite become ``null``, and text has no control
+    characters."""
     return json.dumps(_plain(value), allow_nan=False, separators=(",", ":"))
 
 

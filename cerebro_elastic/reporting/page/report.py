@@ -1,5 +1,5 @@
-"""The page of a run as HTML: the live page, and a report that needs nothing else, neither network nor this
-package. A report is the page with its style, its scripts and its board inside."""
+"""The page of a run as HTML: the live page, and a report that needs neither network nor this package. A
+report is the page with its style, its scripts and its board inside."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from cerebro_elastic.reporting.timeline import timeline
 
 ASSETS = Path(__file__).parent / "assets"
 _MOST_SPANS = 20_000
-"""A report of more attempts shows those together that are shorter than a pixel of a wide chart."""
+"""A report of more attempts merges those that are shorter than a pixel of a wide chart."""
 _PIXELS = 2000
 _METADATA = re.compile(r'<meta name="cerebro-colophon" content="([^"]*)">')
 
 
 @dataclass(frozen=True, slots=True)
 class ReportMetadata:
-    """How a report was written. The page contains it, so that ``verify`` can write the page again."""
+    """Facts about the writing of a report. The page contains them, so that ``verify`` can rewrite it."""
 
     written: str
-    """The date and time, as the page shows it."""
+    """The date and time, as shown on the page."""
     version: str
     versions: Mapping[str, str]
     """The versions of the packages that training depends on, by name."""
     dataset: bool = False
     """Whether the dataset's manifest could be read."""
     record: RecordHead | None = None
-    """Where the run's record ended then; ``None`` if the run was read from the store."""
+    """The end of the run's record at that time; ``None`` if the run was read from the store."""
     notes: tuple[str, ...] = ()
-    """Sentences that the page shows on top."""
+    """Sentences for the top of the page."""
     exactness: str = ""
-    """What is known of it, in a line; empty on the page of a simulation."""
+    """The known facts about exactness, in a line; empty on the page of a simulation."""
 
 
 def render(spec: Spec, events: Sequence[Event], manifest: Manifest | None, metadata: ReportMetadata) -> str:
@@ -56,9 +56,9 @@ def render(spec: Spec, events: Sequence[Event], manifest: Manifest | None, metad
 
     Args:
         spec: The run's spec.
-        events: Its history, so far as the report goes.
+        events: Its history, up to the report's last event.
         manifest: The manifest of its dataset, if it can be read.
-        metadata: How the report is written.
+        metadata: The facts of its writing.
     """
     board = Board()
     page = RunPage(board, spec)
@@ -97,8 +97,8 @@ def page_html(run: str, version: str, **values: Any) -> str:
     Args:
         run: The run's id.
         version: The version of this package that writes the page.
-        values: What else the page contains: ``report`` with the inside of a report; ``missing`` says why
-            there is no such run; the others are those of a server.
+        values: Further content of the page: ``report`` with the inside of a report; ``missing`` with the
+            reason why no such run exists; the others are those of a server.
     """
     absent = dict.fromkeys(("report", "missing", "token", "read_only", "person", "known", "home", "etcd"), "")
     template = page_environment().get_template("page.html.j2")
@@ -107,7 +107,7 @@ def page_html(run: str, version: str, **values: Any) -> str:
 
 @cache
 def page_environment() -> Environment:
-    """The environment of the pages' templates: what users named is text, and an unknown name is an error."""
+    """The environment of the pages' templates: users' names are text, and an unknown name is an error."""
     return Environment(
         loader=FileSystemLoader(ASSETS),
         autoescape=True,
@@ -118,7 +118,7 @@ def page_environment() -> Environment:
 
 
 def read_metadata(page: str) -> ReportMetadata | None:
-    """The metadata that a page contains; ``None`` if it has none that can be read."""
+    """The metadata that a page contains; ``None`` if it has no readable ones."""
     match = _METADATA.search(page)
     try:
         return decode(html.unescape(match[1]), ReportMetadata) if match is not None else None
@@ -128,8 +128,8 @@ def read_metadata(page: str) -> ReportMetadata | None:
 
 @cache
 def _modules() -> dict[str, str]:
-    """The scripts as an import map has them. A script inside a page has no address of its own by which
-    another one could import it: each gets a name."""
+    """The scripts in the form of an import map. A script inside a page has no address by which another one
+    could import it: each gets a name."""
     scripts = {file.name: file.read_text(encoding="utf-8") for file in sorted(ASSETS.glob("*.js"))}
     return {
         f"page/{name}": f"data:text/javascript;base64,{base64.b64encode(named.encode()).decode()}"

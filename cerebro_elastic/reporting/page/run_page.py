@@ -1,4 +1,4 @@
-"""What a run's page shows, computed from its events as they come."""
+"""The content of a run's page, computed from its events one by one."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ from cerebro_elastic.reporting.traffic import summarize_traffic
 from cerebro_elastic.system.explanations import frames_first, shortened
 
 _TOP = 5
-"""The number of best configs to show where many runs are."""
+"""The number of best configs to show in a list of runs."""
 _MOST_MARKS = 300
 _Cause = tuple[Config, Attempt | None, bool, tuple[Point, ...], str | None]
 
 
 class RunPage(RunView):
-    """The view of a run, which writes what has changed to the ``board``."""
+    """The view of a run, which writes its changes to the ``board``."""
 
     def __init__(self, board: Board, spec: Spec) -> None:
         super().__init__()
@@ -81,14 +81,14 @@ class RunPage(RunView):
         return added
 
     def _note_decision(self, event: Event) -> None:
-        """Note what was decided about configs: by whom, and about when (the last visit's end)."""
+        """Note decisions on configs: their authors and approximate times (the last visit's end)."""
         by_hand, noted = False, {}
         match event:
             case ConfigCreated():
                 by_hand = event.by_hand
                 noted = {config.id: ("created", config.reason) for config in event.configs}
             case ConfigEnded(config=name, status=status, reason=reason):
-                why = "" if status is Status.FAILED else reason  # the page has it in full
+                why = "" if status is Status.FAILED else reason  # the page has the full reason
                 by_hand, noted = event.by_hand, {name: (status.value, why)}
             case ConfigResumed(config=name, reason=reason):
                 by_hand, noted = event.by_hand, {name: ("resumed", reason)}
@@ -102,7 +102,7 @@ class RunPage(RunView):
             self._decisions.setdefault(name, []).append(row)
 
     def publish(self, *, live: bool) -> None:
-        """Write what has changed. In a run that is not live no node is there, whatever the record says."""
+        """Write the changes. A run that is not live has no nodes, even if the record has some."""
         state = self.state
         if not live:
             state = replace(state, nodes={}, attempts={}, queued={}, saving={}, leader=None)
@@ -137,7 +137,7 @@ class RunPage(RunView):
         self._board.put("run", "tests", list(starmap(_measured_row, measured_rows(state.measured))))
 
     def publish_spans(self) -> None:
-        """Write the units that were done since the last time."""
+        """Write the units done since the last call."""
         afresh = self.log is not self._drawn
         if afresh:
             self._drawn, self._sent = self.log, 0
@@ -151,13 +151,13 @@ class RunPage(RunView):
             )
 
     def publish_details(self, line: Timeline, manifest: Manifest | None, logs: Path | None) -> None:
-        """Write what is computed from the whole history: how nodes spent their time (``line``), what went
-        wrong, bytes moved. It lags behind a long run by as much as it costs.
+        """Write the values computed from the whole history: the nodes' use of their time (``line``), faults,
+        bytes moved. They lag behind a long run by as much as they cost.
 
         Args:
             line: The run's timeline.
             manifest: The manifest of its dataset, if it can be read.
-            logs: The folder of the nodes' logs, of which failures name a file; ``None`` to name none.
+            logs: The folder of the nodes' logs, whose files failures name; ``None`` to name none.
         """
         self._publish_nodes(line)
         health = {
@@ -176,7 +176,7 @@ class RunPage(RunView):
         self._board.put("run", "strategies", strategies)
 
     def _publish_nodes(self, line: Timeline) -> None:
-        """How each node has spent its time, and attempts and quarantines for the chart."""
+        """Write each node's use of its time, and attempts and quarantines for the chart."""
         for share in line.shares:
             node = self.nodes.get(share.node)
             hardware = {
@@ -204,7 +204,7 @@ class RunPage(RunView):
         self._board.put("run", "quarantines", [asdict(quarantine) for quarantine in line.quarantines])
 
     def _publish_config(self, config: Config, attempt: Attempt | None) -> None:
-        """Write a config's row if something has changed that it shows."""
+        """Write a config's row if its content has changed."""
         points = self.state.curves.get(config.id, ())
         last = self._last_node(config.id)
         queued = attempt is not None and self.state.is_queued(attempt)
@@ -220,7 +220,7 @@ class RunPage(RunView):
             self._board.put("curves", config.id, _curves(points))
 
     def _publish_group(self, name: str, members: Sequence[Config]) -> None:
-        """Write the row of a config that has members, if one of theirs has changed."""
+        """Write the row of a config that has members, if a member's row has changed."""
         own = [self.results[config.id] for config in members]
         known = self._groups.get(name, ())
         if len(own) == len(known) and all(a is b for a, b in zip(own, known, strict=True)):
@@ -249,7 +249,7 @@ class RunPage(RunView):
         self._board.put("stories", name, {"failures": [], "why": None, "decisions": []})
 
     def _story(self, config: Config) -> dict[str, Any]:
-        """What went wrong with a config, the user's line first, and what was decided about it."""
+        """A config's failures, the user's line first, and the decisions on it."""
         failed = config.status is Status.FAILED
         return {
             "failures": [
@@ -264,10 +264,9 @@ class RunPage(RunView):
         return visits[-1].node if visits else None
 
     def _unit(self, attempt: Attempt) -> dict[str, Any]:
-        """An attempt in training: ``from`` is the node that has the config's state; ``None`` for a new
-        one."""
+        """An attempt in training: ``from`` is the node with the config's state; ``None`` for a new config."""
         began = begun_at(self.state, attempt)
-        if began is None:  # the run's first units: nothing in the record says when
+        if began is None:  # the run's first units: the record has no time for them
             began = self._first_seen.setdefault(attempt.token, time.time())
         return {
             "config": attempt.unit.config,
@@ -298,7 +297,7 @@ class RunPage(RunView):
         return {"objectives": [[each.metric, each.mode] for each in self._objectives], "rows": rows}
 
     def summary(self, *, live: bool) -> dict[str, Any]:
-        """How the run stands, in few values."""
+        """The run's progress, in few values."""
         state, plan = self.state, self.plan
         forecast = gap(self.state, self._end)
         of_config = plan.epochs * (plan.trained + plan.evaluations)
@@ -327,7 +326,7 @@ class RunPage(RunView):
         }
 
     def publish_recipe(self) -> None:
-        """Write what never changes: the recipe, and where everything comes from."""
+        """Write the constant values: the recipe, and the origin of everything."""
         spec = self.spec
         recipe = yaml.safe_dump(dict(spec.recipe), sort_keys=False, allow_unicode=True, width=100)
         self._board.put(
@@ -350,14 +349,14 @@ class RunPage(RunView):
 
 
 def _logarithmic(spec: Spec) -> dict[str, bool]:
-    """The hyper-parameters that are drawn from a range, and whether it is by their logarithm."""
+    """The hyper-parameters drawn from a range, and whether they are drawn by their logarithm."""
     domains = flattened(spec.space)
     ranges = {n: d for n, d in domains.items() if d.uniform is not None or d.loguniform is not None}
     return {name: domain.loguniform is not None for name, domain in ranges.items()}
 
 
 def _choices(spec: Spec) -> dict[str, list[Any]]:
-    """The hyper-parameters that are chosen from a list, with their choices."""
+    """The hyper-parameters chosen from a list, with their choices."""
     return {
         name: list(domain.choice if domain.choice is not None else domain.branches or ())
         for name, domain in flattened(spec.space).items()
@@ -404,8 +403,8 @@ def _measured_row(name: str, metrics: dict[str, str], found: Measurement | None)
 
 
 def _failure(failure: Failure, final: bool) -> dict[str, Any]:
-    """An attempt that failed; with the ``final`` one its config has failed. ``story`` is all of the text, if
-    it is longer than what is shown first."""
+    """An attempt that failed; with the ``final`` one its config has failed. ``story`` is the whole text, if
+    it is longer than the part shown first."""
     text = frames_first(shortened(failure.story))
     return {
         "kind": failure.kind.value.replace("-", " "),
@@ -431,7 +430,7 @@ def _strategy_text(strategy: Strategy) -> str:
 
 
 def _visit_span(visit: Visit, node: str) -> list[Any]:
-    """A visit's bar in the chart of nodes: the values that ``spans`` in ``model.js`` names. ``left`` is the
+    """A visit's bar in the chart of nodes: the values named by ``spans`` in ``model.js``. ``left`` is the
     number of batches after which the config left its partition, 0 if it trained all of them."""
     unit = visit.unit
     return [
@@ -453,7 +452,7 @@ def _visit_span(visit: Visit, node: str) -> list[Any]:
 
 def spans_together(line: Timeline, least_seconds: float) -> list[dict[str, Any]]:
     """The attempts of a timeline as bars. Neighbouring attempts that are together shorter than
-    ``least_seconds`` share a bar; longer ones have bars of their own."""
+    ``least_seconds`` share a bar; longer ones have separate bars."""
     return [
         {
             "node": spans[0].node,

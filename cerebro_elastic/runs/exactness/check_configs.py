@@ -1,5 +1,5 @@
-"""Checks the configs of a recipe that stand for the others, one after the other, in this process, on a few
-batches of the recipe's own data."""
+"""Checks the representative configs of a recipe one after the other, in this process, on a few batches of the
+recipe's own data."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ Columns: TypeAlias = dict[str, Rows]
 
 @dataclass(frozen=True, slots=True)
 class _Extent:
-    """How much is checked."""
+    """The extent of a check."""
 
     batches: int
-    """Batches of each partition."""
+    """The most batches of each partition."""
     most: int
     """The most configs that are checked."""
     seconds: float
@@ -65,7 +65,7 @@ class _Extent:
 
 _BESIDE, _ALONE = _Extent(2, 3, 300.0, 1), _Extent(3, 6, 600.0, 2)
 _ROOM_BYTES = 1 << 30
-"""What a check keeps of made batches at most, unless the recipe says otherwise."""
+"""The most bytes of made batches that a check keeps, unless the recipe says otherwise."""
 
 
 def check_configs(
@@ -78,11 +78,11 @@ def check_configs(
     beside: bool,
 ) -> Iterator[CheckedConfig]:
     """Check one of the ``points`` of each shape, and at least two, with rows of the dataset at ``data``, and
-    ``say`` what is done next. States are in ``folder`` meanwhile. ``beside`` a run the check takes the time
-    that the run leaves, no GPU, and is the first to be killed when memory runs out.
+    ``say`` each next step. States are in ``folder`` during the check. ``beside`` a run the check takes only
+    the time that the run leaves, no GPU, and is the first to be killed when memory runs out.
 
-    Each is checked for itself; then those that are exact train in turns in one process, and one that differs
-    in that comes once more."""
+    Each is checked alone; then the exact ones train in turns in one process, and one that then differs is
+    reported again."""
     if beside:
         _make_way(recipe)
     extent = _BESIDE if beside else _ALONE
@@ -113,16 +113,16 @@ def check_configs(
 
 
 def prepare_for_children(recipe: Recipe, task: Task) -> None:
-    """Leave this process as its children need it."""
+    """Prepare this process for its children."""
     use_threads(recipe, task, 1)  # a pool of threads would not be there in children
     if recipe.task.ARRAYS == "torch":
-        # The first optimizer imports it, for seconds: each child would.
+        # The first optimizer imports it, which takes seconds: else each child would.
         importlib.import_module(OPTIMIZER_IMPORT)
 
 
 def why_not_forked(recipe: Recipe) -> str | None:
-    """A fork has none of its parent's threads, and waits for ever for those of XLA. Threads without a name of
-    their own are those of BLAS, which is prepared for forks, and Python's."""
+    """A fork has none of its parent's threads, and waits for ever for those of XLA. Threads without a special
+    name are those of BLAS, which is prepared for forks, and Python's."""
     threads = {name for name in thread_names() if name.startswith("tf_")}
     if recipe.task.ARRAYS == "torch" or not threads:
         return None
@@ -138,9 +138,8 @@ _NICENESS = 10
 
 def _make_way(recipe: Recipe) -> None:
     """Take the cores that the run's ranks leave idle, and a small share of busy ones, or the check would end
-    behind the run. A process's niceness counts within its session only; between sessions, and each rank has
-    its own, the session's counts. Other frameworks than torch would take a GPU, and its memory, by
-    themselves."""
+    after the run. A process's niceness counts only within its session; between sessions (each rank has its
+    own) the session's counts. Frameworks other than torch would take a GPU and its memory unasked."""
     os.setpriority(os.PRIO_PROCESS, 0, _NICENESS)
     if recipe.task.ARRAYS == "numpy":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -158,8 +157,8 @@ def device_of_checks(recipe: Recipe) -> str:
 
 
 def differ_together(checks: Sequence[ExactnessCheck]) -> Mapping[int, str]:
-    """Train the units of all ``checks``, which are done, in turns in one process. By the index of each that
-    then differs from itself alone: in what. None if it could not be found out."""
+    """Train the units of all finished ``checks`` in turns in one process. By the index of each that then
+    differs from itself alone: the difference. Empty if it could not be found out."""
     deadline = monotonic() + sum(check.seconds for check in checks)
     with TemporaryDirectory(dir=checks[0].folder) as states:
         steps = [check.steps(states, "shared") for check in checks]
@@ -187,10 +186,10 @@ def differ_together(checks: Sequence[ExactnessCheck]) -> Mapping[int, str]:
 
 
 def representative_configs(points: Sequence[HParams], most: int) -> list[HParams]:
-    """At most ``most`` of the ``points``: the first one, and those that add values that may make another
-    model. These are names, flags, structures and whole numbers, but no fractions. Of those that add as much
-    the one with the most other values is taken, and a second one in any case: two configs show whether one
-    disturbs the other."""
+    """At most ``most`` of the ``points``: the first one, and those that add values that may make a different
+    model. These are names, flags, structures and whole numbers, but no fractions. Among those that add
+    equally many, the one with the most other values is taken, and a second one in any case: two configs show
+    whether one disturbs the other."""
     chosen = list(points[:1])
     rest = [point for point in points if point != points[0]]
     while rest and len(chosen) < most:
@@ -204,12 +203,12 @@ def representative_configs(points: Sequence[HParams], most: int) -> list[HParams
 
 
 def _values_of_models(point: HParams) -> set[tuple[str, str]]:
-    """Names with values that may make another model."""
+    """Names with values that may make a different model."""
     return {(name, repr(value)) for name, value in point.items() if not isinstance(value, float)}
 
 
 def _others(point: HParams, first: HParams) -> int:
-    """How many values differ from those of the ``first`` config."""
+    """The number of values that differ from those of the ``first`` config."""
     return sum(point[name] != first.get(name) for name in point)
 
 
@@ -217,8 +216,8 @@ def small_jobs(
     task: Task, recipe: Recipe, url: str, point: HParams, batches: int, device: str, *, workers: int = 0
 ) -> list[UnitJob]:
     """The units of ``task`` in two epochs over two small partitions, and a small one to validate on: the
-    first rows of those at ``url``, at most ``batches`` of each. At most ``workers``
-    processes make the batches. Raises ``DataError``."""
+    first rows of the dataset at ``url``, at most ``batches`` of each. At most ``workers`` processes make the
+    batches. Raises ``DataError``."""
     with translated(DataError, f"cannot read the dataset {url}"):
         manifest = read_manifest(url)
         size, _ = batches_in(recipe, manifest, point)
@@ -252,7 +251,7 @@ def _partitions(
 ) -> tuple[list[Partition], list[Partition]]:
     def part(index: int, files: PartitionFiles, split: str) -> Partition:
         columns = first_rows(root, manifest, files, _rows(files.rows, size, batches))
-        # Those of shards may be fewer than was estimated.
+        # Shards may have fewer rows than estimated.
         return Partition(index, rows_in(columns), columns, name=f"{split} partition {index}")
 
     valid = [part(0, files, "valid") for files in (manifest.train[-1:] if folds else manifest.valid[:1])]
@@ -265,8 +264,8 @@ def _partitions(
 
 
 def _rows(rows: int, size: int, batches: int) -> int:
-    """How many of a partition's ``rows`` are taken. The last batch is as short as the partition's last one,
-    since a shorter one may be more than a model can bear."""
+    """The number of a partition's ``rows`` to take. The last batch is as short as the partition's last one,
+    since a model may fail on a shorter one."""
     return rows if rows <= batches * size else (batches - 1) * size + (rows % size or size)
 
 

@@ -1,9 +1,9 @@
 """Compares units of a config with one ordinary fit, bit by bit, on a few batches.
 
-Each unit, and the ordinary fit, is trained by a forked child of its own, which begins as this process is:
-with the user's modules imported and nothing else done. So state that is kept in the process, and not in the
-config, is as absent after a hop as it is on another node. Units make, keep and share batches as in a run; the
-batches of the ordinary fit are those of a loader of the user's own (``own_batches.py``)."""
+Each unit, and the ordinary fit, is trained by its own forked child, which begins like this process: with the
+user's modules imported and nothing else done. So state kept in the process, and not in the config, is as
+absent after a hop as it is on another node. Units make, keep and share batches as in a run; the batches of
+the ordinary fit are those of the user's own loader (``own_batches.py``)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from cerebro_elastic.training.task import (
 
 
 class _CheckedTask(SupportsCheck, Protocol):
-    """What trains both ways."""
+    """A task that trains both ways."""
 
     def train(self, job: UnitJob) -> UnitResult: ...
 
@@ -68,11 +68,11 @@ class _CheckedTask(SupportsCheck, Protocol):
 
 @dataclass
 class Training:
-    """What a training has shown."""
+    """The observations of a training."""
 
     moments: list[Moment] = field(default_factory=list)
     error: str | None = None
-    """The error that has ended it."""
+    """The error that ended it."""
 
     @property
     def in_order(self) -> list[Moment]:
@@ -81,7 +81,7 @@ class Training:
 
     @classmethod
     def of_json(cls, answer: Mapping[str, Any]) -> Self:
-        """What a child has answered."""
+        """The training in a child's answer."""
         return cls([Moment(**moment) for moment in answer.get("moments", ())], answer["error"])
 
 
@@ -94,8 +94,8 @@ class ExactnessCheck:
     They are trained as units and as one ordinary fit, and compared. A task that has no ordinary fit trains
     the same units in one process instead, and their states are compared.
 
-    The user's files are below ``root``; states, and what units keep of their data, are in ``folder``
-    meanwhile, at most ``room_bytes`` of the latter. It takes ``seconds`` at most."""
+    The user's files are below ``root``; states, and data kept by units, are in ``folder`` during the check,
+    at most ``room_bytes`` of the latter. It takes at most ``seconds``."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class ExactnessCheck:
         self._reference = ORDINARY_FIT if self._task is task else IN_A_ROW
         self._jobs, self._root, self._room_bytes = jobs, root, room_bytes
         self.alone = Training()
-        """Its units, each in a process of its own, once the result is known."""
+        """Its units, each in its own process, once the result is known."""
         self.varying: Sequence[str] = ()
         """The names of values that differ each time."""
 
@@ -167,17 +167,17 @@ class ExactnessCheck:
         return Training.of_json(self._in_child(fit, deadline))
 
     def _units(self, states: str, deadline: float) -> Training:
-        """Unit by unit, each in a process of its own."""
+        """Unit by unit, each in its own process."""
         steps = self.steps(states, "alone")
         while steps.left:
             steps.take(self._in_child(steps.train, deadline))
         return steps.training
 
     def steps(self, states: str, room: str) -> UnitSteps:
-        """The units to be trained one by one; one of them in two parts, if the task can be left.
+        """The units to train one by one; one of them in two parts, if the task can leave a unit.
 
-        States hop by checkpoints in the folder ``states``. Units keep and share what they make of their data
-        in its ``room``, as a run's units do."""
+        States hop by checkpoints in the folder ``states``. Units keep and share the results of their data
+        work in its ``room``, as a run's units do."""
         made = MadeBatches(Path(states, room), self._room_bytes, _RUN) if self._room_bytes else None
         parts = [(number, part, replace(job, made=made)) for number, part, job in self._parts()]
         return UnitSteps(self._task, parts, states, self._root)
@@ -203,7 +203,7 @@ class ExactnessCheck:
 
 
 class UnitSteps:
-    """What is left of a config's units: ``parts`` are their numbers, the number of the part, and the job."""
+    """The remaining units of a config: ``parts`` are their numbers, the number of the part, and the job."""
 
     def __init__(
         self, task: _CheckedTask, parts: list[tuple[int, int, UnitJob]], folder: str, root: Path
@@ -212,9 +212,9 @@ class UnitSteps:
         self._head: CheckpointRef | None = None
         self._taken: Sequence[str] = ()
         self.left = parts
-        """The parts that are not trained yet."""
+        """The untrained parts."""
         self.training = Training()
-        """The parts that are."""
+        """The observations of the trained parts."""
 
     def train(self) -> dict[str, Any]:
         """Train the next part in this process; the answer is for ``take``."""
@@ -230,11 +230,11 @@ class UnitSteps:
         return {**shown, "taken": witness.taken, "head": asdict(saved), "done": result.done}
 
     def train_here(self) -> None:
-        """Train the next part in this process, with all that the parts before have left in it."""
+        """Train the next part in this process, with everything that earlier parts have left in it."""
         self.take(_caught(self.train, self._root, self.left[0][2].device))
 
     def take(self, answer: Mapping[str, Any]) -> None:
-        """Note what the next part has been."""
+        """Record the next part's training."""
         training = Training.of_json(answer)
         if training.error is not None:
             self.left, self.training = [], training
@@ -258,7 +258,7 @@ class _Witness:
         self._batches = job_batches.unit_batches(job)
         self._batch = job.skip
         self.taken = list(taken)
-        """The batches since the last moment, also of parts of the unit before."""
+        """The batches since the last moment, including those of the unit's earlier parts."""
 
     def beat(self) -> None:
         """Record that the training takes the next batch."""
@@ -295,7 +295,7 @@ class _Witness:
 
 
 def without_workers(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Do the work, and end the processes that have made batches for it: a child exits without that."""
+    """Do the work, and end the processes that made its batches: a child's exit does not."""
     try:
         return work()
     finally:

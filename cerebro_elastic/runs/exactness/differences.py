@@ -11,10 +11,10 @@ from cerebro_elastic.runs.exactness.outcome import ORDINARY_FIT
 from cerebro_elastic.system.words import counted
 
 DIGEST = "#"
-"""Begins what stands for a value that is too large to be shown."""
+"""The prefix of a digest in place of a value that is too large to show."""
 _COURSE = "course"
 BATCH = "batch"
-"""The kind of the batches that were taken since the moment before, all in one value."""
+"""The kind of the batches since the previous moment, all in one value."""
 LOGGED, METRIC = "logged", "metric"
 """The kinds of values of logged rows, and of epochs' metrics."""
 _KINDS = (
@@ -33,11 +33,12 @@ _KINDS = (
     LOGGED,
     METRIC,
 )
-"""What training consists of. Of what differs at a moment, the kinds that come first are rather the cause."""
+"""The kinds of a training's values. Among differences at one moment, earlier kinds are likelier causes."""
 _MAY_VARY = ("attribute", "callback", LOGGED, METRIC)
-"""Where a clock that a module reads is harmless. Anywhere else the training itself is not deterministic."""
+"""The kinds in which a clock read by a module is harmless. In any other kind the training itself is not
+deterministic."""
 _TRAINS_NOTHING = ("attribute", "callback")
-"""What differs in these alone, to the end, has had no effect: weights, rows and metrics are equal."""
+"""Differences only in these, to the end, have had no effect: weights, rows and metrics are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,11 @@ class Moment:
     when: str
     """Names the moment among those around it."""
     place: str
-    """Where it is, in words."""
+    """Its place, in words."""
     hops: int
-    """How often the config had hopped."""
+    """The number of the config's hops so far."""
     parts: int
-    """How often the present unit was left and taken up again."""
+    """The number of times that the present unit was left and taken up again."""
     values: Mapping[str, str]
     """The values by kind and name; equal texts stand for equal bits."""
 
@@ -63,11 +64,11 @@ class FirstDifference:
     name: str
     """The value's kind and name."""
     first: str | None
-    """The value in the first training; ``None`` if that has none."""
+    """The value in the first training; ``None`` without one."""
     second: str | None
-    """The value in the second training; ``None`` if that has none."""
+    """The value in the second training; ``None`` without one."""
     at: Moment
-    """The second training's moment; the first one's if that goes on longer."""
+    """The second training's moment; the first one's if that is longer."""
 
     @property
     def kind(self) -> str:
@@ -87,7 +88,7 @@ def differences(first: Sequence[Moment], second: Sequence[Moment]) -> list[First
         for difference in sorted(_at(one, other), key=lambda d: _KINDS.index(d.kind)):
             by_name.setdefault(difference.name, difference)
         if one is None or other is None or one.when != other.when:
-            break  # from here on they are not the same moments
+            break  # from here on the moments do not correspond
     return list(by_name.values())
 
 
@@ -104,7 +105,7 @@ def _at(one: Moment | None, other: Moment | None) -> Iterator[FirstDifference]:
 
 
 def steady(differences: Sequence[FirstDifference], varying: Collection[str]) -> list[FirstDifference]:
-    """The ``differences`` that are not by chance: the values named ``varying`` differ each time."""
+    """The ``differences`` that are not due to chance: the values named ``varying`` differ each time."""
     return [difference for difference in differences if difference.name not in varying]
 
 
@@ -119,7 +120,7 @@ def is_chance(varying: Collection[str]) -> bool:
 
 
 def trains_nothing(differences: Sequence[FirstDifference]) -> bool:
-    """Whether all ``differences`` are of what has had no effect on what is trained."""
+    """Whether all ``differences`` are in values without effect on the training."""
     return all(difference.kind in _TRAINS_NOTHING for difference in differences)
 
 
@@ -146,7 +147,7 @@ def explain_scratch(names: Sequence[str]) -> str:
 
 
 def explain_together(what: str) -> str:
-    """Explain ``what`` happens to a config where others are trained, too."""
+    """Explain ``what`` happens to a config in a process that also trains others."""
     return (
         f"in one process with other configs, as on a rank of a run, {what}.\nWhat one config sets or keeps "
         "in the process reaches another: a variable, an attribute of a library's module or object, a cache, "

@@ -1,5 +1,5 @@
-"""Trains and validates the first batch before a run starts, so that an error of the user's code comes alone,
-and before anything is assigned."""
+"""Trains and validates the first batch before a run starts, so that an error of the user's code appears
+alone, and before the first assignment."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ _CONFIGS = 3
 _ROWS = 256
 """An error counts if this number of rows of each partition raises it, too: a metric may need many."""
 _SECONDS = 30
-"""Of the processor, for one config. A model that takes longer shows its errors in the run."""
+"""Seconds of the processor for one config. A slower model shows its errors in the run."""
 _WAIT_SECONDS = 120.0
-"""What this may take on a machine that is busy."""
+"""The most seconds on a busy machine."""
 
 
 def check_first_batch(
     recipe: Recipe, points: Sequence[HParams], url: str, manifest: Manifest
 ) -> tuple[str, ...]:
     """Train and validate the first batch of one of the ``points`` of each shape; if none of them can be
-    trained, of the others, too, until one can.
+    trained, try the others until one can.
 
-    Where the recipe has no strategy for one rank, and where imports have started threads, nothing is found
-    out; nor of a config that takes too long, and of those behind it.
+    If the recipe has no strategy for one rank, or if imports have started threads, nothing is checked; nor is
+    a config that takes too long, nor the ones after it.
 
     Returns:
-        What people should know of those that cannot be trained, where others can, and of those of which no
-        weight changes.
+        Notes for people on configs that cannot be trained, if others can, and on those whose weights do not
+        change.
 
     Raises:
         TaskError: None of the configs can be trained, or none logs the objective.
@@ -121,7 +121,7 @@ def _trained(
                 with observed.observed(observe):
                     result = observed.train(replace(job, state=state))
                 state = result.state
-                flatten(state, copies=False)  # what cannot be stored is said now
+                flatten(state, copies=False)  # values that cannot be stored are reported now
                 logged.update(result.metrics)
                 if result.not_finite is not None and recipe.limits.not_finite == "fail":
                     return {"problem": result.not_finite}
@@ -140,14 +140,14 @@ def _trained(
 
 
 def _weights(values: Mapping[str, Any]) -> Mapping[str, str]:
-    """Fingerprints of the weights among ``values``; of a task that does not name them, of the arrays of
-    floats in its state. Single values count something, and are no weights."""
+    """Fingerprints of the weights among ``values``; for a task that does not name them, of the arrays of
+    floats in its state. Single values are counters, not weights."""
     arrays = [leaf for leaf in leaves_in(values.get("weight", values)) if getattr(leaf, "ndim", 0) > 0]
     return fingerprints({"": [leaf for leaf in arrays if "float" in str(getattr(leaf, "dtype", ""))]})
 
 
 def _advice(recipe: Recipe, manifest: Manifest, problem: str) -> str:
-    """What is likely missing in the recipe, if the module gets values that it can do nothing with."""
+    """The likely omission in the recipe, if the module gets values that it cannot use."""
     data = recipe.data
     if "argument after ** must be a mapping" in problem and data.layout != "dict":
         return "\nA batch is a tuple of the columns; `data: {layout: dict}` makes it a dict with their names"

@@ -21,12 +21,12 @@ from cerebro_elastic.system.subprocess_call import ChildDied, call_in_fork
 from cerebro_elastic.training.unit_runner import loader_settings, make_task
 
 _ROWS = 4
-"""The most rows that are made."""
+"""The most rows to make."""
 _SECONDS = 120.0
 
 
 def differing_of(recipe: Recipe, point: HParams, data: str, manifest: Manifest) -> Mapping[str, str]:
-    """What of the dataset at ``data`` is not made the same again for the config ``point``
+    """The parts of the dataset at ``data`` that differ when made again for the config ``point``
     (``Spec.differing``)."""
     if why := why_not_forked(recipe):
         return {BATCHES: f"no batch was made twice before the start, so none is kept or shared: {why}"}
@@ -48,7 +48,7 @@ def differing_of(recipe: Recipe, point: HParams, data: str, manifest: Manifest) 
         forget_modules()
         try:
             return loader_settings(recipe).with_hparams(point)
-        except CerebroError:  # what is defined there may be registered once only
+        except CerebroError:  # its definitions may be registered only once
             sys.modules.update(modules)
             return loader
 

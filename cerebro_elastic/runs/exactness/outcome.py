@@ -18,15 +18,15 @@ ORDINARY_FIT = "one ordinary fit"
 IN_A_ROW = "training in one process"
 """The same units one after the other, for a task that has no ordinary fit."""
 ALONE = "the config alone"
-"""Its units, each in a process of its own."""
+"""Its units, each in its own process."""
 
 
 class CheckOutcome(StrEnum):
     """The outcome of the check of a config."""
 
     EQUAL = "equal"
-    """Units equal an ordinary fit, bit for bit; but perhaps for values that train nothing, such as a logged
-    time, which the story names."""
+    """Units equal an ordinary fit, bit for bit; except perhaps for values that train nothing, such as a
+    logged time; the story names these."""
     NOT_DETERMINISTIC = "not deterministic"
     """Two ordinary fits differ."""
     DIFFERS = "differs"
@@ -51,13 +51,13 @@ class Exactness:
     story: str = ""
     """The reason, in words."""
     compared: Mapping[str, int] = field(default_factory=dict)
-    """How many values of each kind were compared."""
+    """The number of compared values of each kind."""
     logged: Sequence[str] = ()
-    """The metrics that were logged."""
+    """The logged metrics."""
     seconds: float = 0.0
-    """How long the check took."""
+    """The seconds of the check."""
     reference: str = ORDINARY_FIT
-    """What units were compared with, in words."""
+    """The training that units were compared with, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +96,10 @@ _DIFFERING = (CheckOutcome.DIFFERS, CheckOutcome.NOT_DETERMINISTIC)
 
 
 class Verdict(StrEnum):
-    """What is known of a run's exactness."""
+    """The known facts on a run's exactness, in a word."""
 
     CHECKED = "checked"
-    """The configs that stand for the others equal an ordinary fit."""
+    """The representative configs equal an ordinary fit."""
     NOT_CHECKED = "not checked"
     """No check has had a result."""
     DIFFERS = "differs"
@@ -108,7 +108,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunExactness:
-    """The check of a run's configs, as far as it came."""
+    """The results so far of the check of a run's configs."""
 
     checked: Sequence[CheckedConfig] = ()
 
@@ -145,7 +145,7 @@ class RunExactness:
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> RunExactness:
-        """What ``as_json`` has returned."""
+        """The inverse of ``as_json``."""
         return cls([CheckedConfig.of_json(config) for config in value["checked"]])
 
 
@@ -159,21 +159,21 @@ def latest(checked: Iterable[CheckedConfig]) -> list[CheckedConfig]:
 
 
 def why_untrainable(checked: Sequence[CheckedConfig]) -> str | None:
-    """Why no config can be trained, if none of those that were tried can."""
+    """Why no config can be trained, if no tried one can."""
     if checked and all(config.exactness.outcome is CheckOutcome.FAILED for config in checked):
         return checked[0].exactness.story
     return None
 
 
 def why_unlogged(recipe: Recipe, checked: Sequence[CheckedConfig], known: Collection[str] = ()) -> str | None:
-    """An error text if no config logs the objective. Metrics that are ``known`` from elsewhere count, too."""
+    """An error text if no config logs the objective. Metrics ``known`` from elsewhere count, too."""
     trained = [config.exactness for config in checked if config.exactness.compared]
     logged = {name for exactness in trained for name in exactness.logged}.union(known)
     return unlogged(recipe, logged) if trained else None
 
 
 def unlogged(recipe: Recipe, logged: Collection[str]) -> str | None:
-    """An error text if the objective is not among what two epochs have ``logged``."""
+    """An error text if the objective is not among the values that two epochs ``logged``."""
     missing = [metric for metric in _objectives(recipe) if metric not in logged]
     if not missing or not _validates_soon(recipe):
         return None
@@ -197,7 +197,7 @@ def _validates_soon(recipe: Recipe) -> bool:
 
 
 def known(folder: RunFolder) -> list[CheckedConfig]:
-    """The results that are kept in a run's folder."""
+    """The results kept in a run's folder."""
     if not folder.check.exists():
         return []
     return [CheckedConfig.of_json(value) for value in json.loads(folder.check.read_text())]

@@ -1,11 +1,11 @@
-"""The batches of the ordinary fit with which units are compared: those of a user's own loader.
+"""The batches of the ordinary fit with which units are compared: those of the user's own loader.
 
 Only the order of rows is the run's. Each batch is made when it is taken, in the process of the fit: by
-torch's ``DataLoader`` over the user's dataset, or of columns row by row. Nothing is kept or shared, and of
-the code that makes the batches of units, which is what is judged, only the seeds are shared.
+torch's ``DataLoader`` over the user's dataset, or from columns row by row. Nothing is kept or shared, and
+only the seeds come from the code under test, which makes the batches of units.
 
-A batch begins with the seed of its pass and number: of the generators that the user's objects carry, and
-where units make batches in workers also of the three global ones. Behind it they go on where they stood.
+Each batch sets generators to the seed of its pass and number: those in the user's objects and, if units make
+batches in workers, the three global ones. After the batch they continue from their former states.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _of_dataset(partition: Partition, rows: Sequence[Index], loader: LoaderSetti
         start += len(dataset)
     places = [(numbers[index] - start).tolist() for index in rows]
     collate = loader.collate or datasets.collate
-    # Its iterator would draw from torch's generator; that is done once an epoch, by the pass.
+    # Its iterator would draw from torch's generator; the pass does that, once an epoch.
     return iter(DataLoader(dataset, batch_sampler=places, collate_fn=collate, generator=TorchGenerator()))
 
 
@@ -95,7 +95,7 @@ def _of_columns(partition: Partition, rows: Sequence[Index], loader: LoaderSetti
 
 
 def _values(partition: Partition, name: str, rows: Sequence[int], loader: LoaderSettings) -> list[Any]:
-    """A column's rows, each by itself, opened and augmented."""
+    """A column's rows, opened and augmented one by one."""
     column, decode, augment = partition.columns[name], loader.decode.get(name), loader.augment.get(name)
     if not isinstance(column, Ragged):
         return [_array(np.asarray(column)[row].copy(), loader) for row in rows]

@@ -1,4 +1,4 @@
-"""``cerebro plan RUN``: when does a live run end, and what would meet a deadline?"""
+"""``cerebro plan RUN``: when does a live run end, and which change would meet a deadline?"""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ class LiveForecast:
 
     run: str
     now: float
-    """When it was asked: seconds since 1970."""
+    """The time of the question: seconds since 1970."""
     as_it_is: Outlook
     changed: Outlook | None
-    """With the change, if one was asked about."""
+    """The outlook with the change; ``None`` without one."""
     deadline: float | None = None
     """Seconds since 1970."""
     holds: bool | None = None
     """Whether the run ends by the deadline, with the change; ``None`` without one."""
     remedies: tuple[Outlook, ...] = ()
-    """If the deadline is missed: what would meet it. Fewer nodes, or fewer stopped configs, would not."""
+    """If the deadline is missed: the least changes that would meet it: fewer new nodes, or fewer stopped
+    configs, would not."""
 
 
 def forecast_live(run: RecordedRun, change: Change = AS_IT_IS, deadline: str | None = None) -> LiveForecast:
@@ -70,7 +71,7 @@ def read_deadline(text: str, now: float) -> float:
 
 
 def answer(rest: RestOfRun, change: Change, deadline: float | None) -> LiveForecast:
-    """What is asked about, beside the run as it is."""
+    """The outlook with the change, beside that of the run as it is."""
     rest.check(change)
     as_it_is = rest.outlook(AS_IT_IS)
     changed = rest.outlook(change) if change != AS_IT_IS else None
@@ -82,8 +83,8 @@ def answer(rest: RestOfRun, change: Change, deadline: float | None) -> LiveForec
 
 
 def _remedies(rest: RestOfRun, change: Change, deadline: float) -> Sequence[Outlook]:
-    """The least number of nodes more, and the least number of configs less, the worst first, with which
-    the deadline is met; each only if there is one."""
+    """The least number of additional nodes, and the least number of configs to stop, the worst first, with
+    which the deadline is met; each only if one exists."""
     room = rest.room(change)
     left = [name for name in rest.worst if name not in change.stop]
     ways: list[tuple[int, Callable[[int], Change]]] = [

@@ -1,6 +1,6 @@
-"""A recipe's units profiled on this machine, before there is a run.
+"""A recipe's units profiled on this machine, before its run.
 
-``python -m cerebro_elastic.runs.forecast.measuring`` does it in a process of its own, as the preflight does.
+``python -m cerebro_elastic.runs.forecast.measuring`` does it in its own process, like the preflight.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RecipeMeasurement:
     bytes: int | None
     """Bytes of the training rows; ``None`` if they stay in a user's dataset."""
     batch_size: int
-    """Rows of a batch, where no hyper-parameter says how many."""
+    """Rows of a batch, unless a hyper-parameter has the number."""
     profiles: tuple[StrategyCost, ...] = ()
     """Seconds, bytes or the refusal of a config's units, by strategy."""
 
@@ -45,7 +45,7 @@ class RecipeMeasurement:
 def measure(
     recipe: Recipe, points: Mapping[str, HParams], profiled: Sequence[str], beside: int = 1
 ) -> RecipeMeasurement:
-    """Check a recipe as a run does before it starts, then profile its units.
+    """Check a recipe as before the start of a run, then profile its units.
 
     Each strategy of the recipe is profiled with each config of ``profiled``: alone and, where units share
     cores, with up to ``beside`` units at once. A strategy that refuses one config is not profiled with the
@@ -92,7 +92,7 @@ def _measure_here(request: Mapping[str, Any]) -> dict[str, str]:
         start=start_of(recipe),
     )
     spec = spec_without_run(recipe, plan, data, checked.data_digest)
-    # A hop is timed where checkpoints will go.
+    # A hop is timed at the future place of checkpoints.
     storage = folder / "states" if recipe.checkpoints is None else recipe.rooted(recipe.checkpoints)
     configs = [born(Config(name, points[name], parent=spec.plan.start)) for name in request["profiled"]]
     states = f"{storage}/plan-{uuid.uuid4().hex}"  # other machines may measure at the same place

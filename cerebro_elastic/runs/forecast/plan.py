@@ -1,6 +1,6 @@
 """``cerebro plan``: time and cost of a recipe's run on several numbers of nodes and partitions.
 
-Profiles on this machine say what the units take, and the simulator what the run takes.
+Profiles on this machine give the seconds of units, the simulator those of the run.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from cerebro_elastic.system.words import counted
 from cerebro_elastic.training.unit_runner import StrategyCost
 
 NODES = (1, 2, 4, 8)
-"""The numbers of nodes that are compared, besides the recipe's own."""
+"""The compared numbers of nodes, besides the recipe's own."""
 MOST_PROFILED = 6
-"""The largest number of configs to profile, evenly chosen; the others are taken to be like their mean."""
+"""The largest number of configs to profile, evenly chosen; the others count as their mean."""
 MOST_UNITS = 500
-"""How many units of each candidate are simulated, if the rest of a search follows from its beginning."""
+"""The most simulated units of each candidate, if the rest of a search follows from its start."""
 DRY_RUNS = 100
 """The effort of the scheduler's dry runs for one moment (``look_ahead.DECISIONS``): a live run has more."""
 DISPATCH = 0.02
@@ -63,23 +63,23 @@ DISPATCH = 0.02
 
 @dataclass(frozen=True, slots=True)
 class RunForecast:
-    """What a recipe's run will take, by number of nodes, number of partitions, and strategy."""
+    """The forecast of a recipe's run, by number of nodes, number of partitions, and strategy."""
 
     measurement: RecipeMeasurement
-    """The data's size, and the profiles that the forecast was made from."""
+    """The data's size, and the profiles behind the forecast."""
     options: Sequence[Option]
-    """The candidates that are worth a thought, the fastest first."""
+    """The candidates worth considering, the fastest first."""
     best: Option
     """The option with the least product of time and cost."""
     left_out: Mapping[PlanCandidate, str]
     """The other candidates, with the reason for each."""
     communication: Sequence[CommunicationCost]
     """The bytes that the best option moves over the network, and those that other methods would move for the
-    same configs; empty if the size of states is not known."""
+    same configs; empty if the size of states is unknown."""
     configs: int
-    """How many configs the best option trains."""
+    """The number of configs that the best option trains."""
     stopped: int
-    """How many of them its search stopped, by made-up curves."""
+    """The number of them that its search stopped, by made-up curves."""
 
     @property
     def memory(self) -> dict[Strategy, int]:
@@ -205,7 +205,7 @@ def forecast_run(
 
 
 def _points(recipe: Recipe, partitions: int, nodes: int) -> dict[str, HParams]:
-    """The configs that the search begins with, by their ids."""
+    """The first configs of the search, by their ids."""
     context = SearchContext(partitions=partitions, epochs=recipe.epochs, nodes=nodes)
     proposals = make_search(recipe).propose(context)
     return {name: p.hparams for name, p in zip(fresh_names(()), proposals, strict=False)}
@@ -219,7 +219,7 @@ def _sample(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _profiles_of(measurement: RecipeMeasurement, candidate: PlanCandidate) -> list[StrategyCost]:
-    """The profiles of the candidate's strategy: those of units side by side, where units share this machine's
+    """The profiles of the candidate's strategy: those of units side by side, if units share this machine's
     cores as they would in a run."""
     profiles = [profile for profile in measurement.profiles if profile.strategy == candidate.strategy]
     side_by_side = [profile for profile in profiles if profile.concurrent_units > 1]
@@ -230,13 +230,13 @@ def _profiles_of(measurement: RecipeMeasurement, candidate: PlanCandidate) -> li
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The beginning of a candidate's run, or all of it."""
+    """The start of a candidate's run, or all of it."""
 
     simulation: Simulation
     share: float = 1.0
-    """The share (0 to 1) of the run's units that were simulated."""
+    """The simulated share (0 to 1) of the run's units."""
     of_configs: float = 1.0
-    """The share of its configs that were created."""
+    """The created share of its configs."""
 
     @property
     def seconds(self) -> float:
@@ -269,7 +269,7 @@ def _simulate(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCan
 
 
 def _is_steady(recipe: Recipe, search: Search) -> bool:
-    """Whether a run continues as it has begun: no config is trained longer than those before it."""
+    """Whether a run continues as it has begun: no config is trained longer than earlier ones."""
     alone = type(search) is Procedure or (isinstance(search, Halving) and not search.synchronous)
     return alone and recipe.search.budget == Budget()
 
@@ -279,7 +279,7 @@ def _shares(search: Procedure, state: State, candidate_plan: Plan) -> tuple[floa
     context = observe(state, candidate_plan)
     to_come = search.left(context) if search.sample(context.proposed) is not None else 0
     of_configs = len(context.configs) / (len(context.configs) + to_come)
-    if isinstance(search, Halving):  # the others take what these took
+    if isinstance(search, Halving):  # the others take the same time as these
         return of_configs, of_configs
     left = sum(units_left(config, candidate_plan) for config in state.configs.values())
     return of_configs * state.usage.units / (state.usage.units + left), of_configs
@@ -317,8 +317,7 @@ def _times(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandid
 
 
 def data_share(recipe: Recipe, profiles: Sequence[StrategyCost]) -> float:
-    """The share (0 to 1) of their units that configs spend waiting for batches which one of them makes for
-    all on its host."""
+    """The share (0 to 1) of units' seconds spent waiting for batches that one config makes for its host."""
     if not recipe.data.workers or recipe.node.batch_cache_bytes == 0:
         return 0.0
     return fmean(p.data_seconds / p.batch_seconds if p.batch_seconds else 0.0 for p in profiles)
@@ -331,7 +330,7 @@ def _sizes(measurement: RecipeMeasurement, candidate: PlanCandidate) -> UnitSize
 
 
 def _rows(measurement: RecipeMeasurement, candidate: PlanCandidate) -> int:
-    """Of the largest partition."""
+    """The rows of the largest partition."""
     return -(-measurement.rows // candidate.partitions)
 
 

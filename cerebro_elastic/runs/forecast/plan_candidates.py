@@ -1,4 +1,4 @@
-"""The candidates of ``cerebro plan``, and the rules by which some are left out. They follow Dike's pruning
+"""The candidates of ``cerebro plan``, and the rules for leaving some out. They follow Dike's pruning
 (dike-2019, section 3.2), with profiles and simulations instead of its estimates.
 
 ==================================================  =====================================================
@@ -39,7 +39,7 @@ class PlanCandidate:
 
     @property
     def groups(self) -> int:
-        """How many units the nodes can train at a time."""
+        """The number of units that the nodes can train at a time."""
         return self.nodes // self.strategy.nodes
 
 
@@ -50,11 +50,11 @@ class Option:
     candidate: PlanCandidate
     """Nodes, partitions and strategy."""
     seconds: float
-    """Seconds from the first unit's begin to the last one's end."""
+    """Seconds from the start of the first unit to the end of the last one."""
     idle: float
     """The share (0 to 1) of the nodes' time in which they have no unit."""
     gap: float
-    """By which share (0 to 1) the run ends later than the lower bound of any schedule."""
+    """The share (0 to 1) by which the run ends later than the lower bound of any schedule."""
 
     @property
     def hours(self) -> float:
@@ -67,8 +67,8 @@ def why_skipped(
 ) -> str | None:
     """Why a candidate is not simulated; ``None`` if it is.
 
-    ``configs`` is how many are trained at a time at most, ``replicas`` how many nodes have each partition.
-    ``refusals`` are the strategies that a profile has refused, with its reasons.
+    ``configs`` is the most configs trained at a time, ``replicas`` the number of nodes with each partition.
+    ``refusals`` are the strategies refused by a profile, with its reasons.
     """
     strategy, groups = candidate.strategy, candidate.groups
     if strategy in refusals:

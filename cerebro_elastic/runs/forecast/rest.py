@@ -1,7 +1,7 @@
-"""What becomes of a live run, as it is and if something changes?
+"""How does a live run end, as it is and after a change?
 
-State, change and measured seconds give the end, the cost, and how many configs are trained to their end: a
-simulation goes on from the present state."""
+State, change and measured seconds give the end, the cost, and the number of fully trained configs: a
+simulation continues from the present state."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ MOST_ADDED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happens to a run at once."""
+    """A change that happens to a run at once."""
 
     lose: tuple[str, ...] = ()
-    """The nodes that are lost."""
+    """The lost nodes."""
     add: int = 0
-    """How many nodes join, each on a host of its own and like those that the run has."""
+    """The number of nodes that join, each on its own host and like those of the run."""
     stop: tuple[str, ...] = ()
-    """The configs that are stopped."""
+    """The stopped configs."""
 
     def __str__(self) -> str:
         parts = [f"without {', '.join(self.lose)}"] if self.lose else []
@@ -59,22 +59,22 @@ AS_IT_IS = Change()
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What becomes of a run."""
+    """The forecast of a run."""
 
     change: Change
-    """What happens to it."""
+    """The change."""
     ends: float | None
-    """When it ends: seconds since 1970; ``None``: it stands still, as no node is left that could go on."""
+    """When it ends: seconds since 1970; ``None``: it never ends, as no node is left to continue."""
     node_hours: float | None
-    """What the nodes take until then; ``None`` if it never ends."""
+    """The node hours until then; ``None`` if it never ends."""
     units: int
-    """The units that are committed until then."""
+    """The units committed by then."""
     nodes: int
-    """The nodes that train."""
+    """The training nodes."""
     finished: int
-    """The configs that have trained to their end by then."""
+    """The fully trained configs by then."""
     cost: float | None = None
-    """What the nodes cost from now on; ``None`` if no price is known, or if the run never ends."""
+    """The cost of the nodes from now on; ``None`` without a price, or if the run never ends."""
 
     def meets(self, deadline: float) -> bool:
         """Whether the run ends by then."""
@@ -82,7 +82,7 @@ class Outlook:
 
 
 class RestOfRun:
-    """The rest of one run, which is played as often as wanted.
+    """The rest of one run; it can be played any number of times.
 
     Args:
         events: Its history so far.
@@ -114,13 +114,13 @@ class RestOfRun:
         self.worst = [row.config for row in reversed(board) if row.status is Status.LIVE]
 
     def room(self, change: Change) -> int:
-        """How many nodes more the run would use."""
+        """The number of further nodes that the run would use."""
         staying = [n for n in used_nodes(self._state, self._plan) if n.name not in change.lose]
         most = min(self._plan.max_nodes, self._plan.partitions * self._plan.replicas)
         return max(0, min(most - len(staying) - change.add, MOST_ADDED))
 
     def check(self, change: Change) -> None:
-        """Raise ``RunError`` if this cannot happen to the run."""
+        """Raise ``RunError`` if the change is impossible for the run."""
         nodes, configs = self._state.nodes, self._state.configs
         for name in change.lose:
             if name not in nodes:
@@ -143,7 +143,7 @@ class RestOfRun:
             )
 
     def outlook(self, change: Change) -> Outlook:
-        """What becomes of the run with the change."""
+        """The forecast of the run with the change."""
         engine = self._engine(change)
         engine.play()
         ended = max((visit.ended for visit in engine.visits), default=self.now)
@@ -161,7 +161,7 @@ class RestOfRun:
         )
 
     def _cost(self, engine: Engine, ends: float) -> float | None:
-        """What the nodes cost from now on, until the run ends."""
+        """The cost of the nodes from now on, until the run ends."""
         if self._price is None:
             return None
         stays, before = stays_of(engine.state), stays_of(self._state)
@@ -193,8 +193,8 @@ class RestOfRun:
 
 
 def _startup_seconds(view: RunView) -> float:
-    """From when a node of the run registered to the begin of its first unit: usually; 0 if that is not
-    known. A unit after a node of that name has registered again is that one's."""
+    """The usual seconds from a node's registration to the start of its first unit; 0 if unknown. A unit after
+    a new registration of the same name counts for the new one."""
     stays = sorted(view.state.stays.values(), key=lambda stay: stay.joined)
     waits = []
     for number, stay in enumerate(stays):
@@ -205,7 +205,7 @@ def _startup_seconds(view: RunView) -> float:
 
 
 def _stop(engine: Engine, name: str) -> None:
-    """Stop the config of this name, with all of its trainings that go on."""
+    """Stop the config of this name, with all of its live trainings."""
     for config in named(engine.state.configs, name):
         if config.status is Status.LIVE:
             engine.record(ConfigEnded(engine.revision, config.id, Status.STOPPED, "what if", by_hand=True))

@@ -41,18 +41,18 @@ MOST_NODES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRun:
-    """A run that was simulated to its end."""
+    """A run simulated to its end."""
 
     spec: Spec
     """The run's spec, as that of a live run would be."""
     simulation: Simulation
     """The simulated events, the last state and the run's seconds."""
     shares: Sequence[Share]
-    """How each node's time was used, a value for each node."""
+    """The use of each node's time, a value for each node."""
 
     @property
     def seconds(self) -> float:
-        """Seconds from the first unit's begin to the last one's end."""
+        """Seconds from the start of the first unit to the end of the last one."""
         return self.simulation.seconds
 
     @property
@@ -78,17 +78,17 @@ def simulate(
 
     Args:
         recipe: A recipe, or a YAML file or mapping of one.
-        seconds: What a unit takes; by default what it took in the run ``like``, and 10 s without one.
-        like: A recorded run, by id, folder or result. Simulated configs log what its configs logged;
-            without one they log made-up curves.
+        seconds: The seconds of a unit; by default those in the run ``like``, and 10 s without one.
+        like: A recorded run, by id, folder or result. Simulated configs log its configs' values; without one
+            they log made-up curves.
         noise: The spread of the units' seconds, as the sigma of a log-normal factor with mean 1.
-        faults: What happens to nodes, such as ``Fault("kill", "node-1", 30.0, seconds=10.0)``.
-        start_time: What the nodes' clocks show at the beginning, in seconds since 1970; 0: the present time
-            if the recipe has a deadline.
+        faults: Faults of nodes, such as ``Fault("kill", "node-1", 30.0, seconds=10.0)``.
+        start_time: The nodes' time at the start, in seconds since 1970; 0: the present time if the recipe has
+            a deadline.
         home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
 
     Returns:
-        The simulated run: its events, its seconds, and how busy each node was.
+        The simulated run: its events, its seconds, and the use of each node.
 
     Raises:
         RecipeError: The recipe is wrong, or ``like`` has another number of partitions.
@@ -135,8 +135,8 @@ def simulate_plan(
     most_units: float = math.inf,
 ) -> Simulation:
     """Simulate ``plan`` on its least number of nodes, with the search of ``recipe``, and its scheduler unless
-    a ``policy`` is given; the first ``most_units`` of it. A node that is not in ``hosts`` (host by node) has
-    a host of its own. Without a ``start`` a run with a deadline begins now."""
+    a ``policy`` is given; only the first ``most_units``. A node outside ``hosts`` (host by node) has its own
+    host. Without a ``start`` a run with a deadline begins now."""
     if plan.min_nodes > MOST_NODES:
         raise RecipeError(f"{plan.min_nodes} nodes are more than can be simulated: at most {MOST_NODES}")
     names = [f"node-{i}" for i in range(plan.min_nodes)]

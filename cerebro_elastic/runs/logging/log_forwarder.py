@@ -1,8 +1,8 @@
-"""Forwards what configs log on many nodes to a logger: in order, each row once, during the run.
+"""Forwards the rows that configs log on many nodes to a logger: in order, each row once, during the run.
 
-The forwarder follows the run's record in its folder, so it misses nothing that was recorded before. A
-position says how far the logger has come when the run is started again, or when another machine takes over.
-It works in a thread, so that the run never waits for a logger.
+The forwarder follows the run's record in its folder, so it misses nothing recorded earlier. A position
+records the logger's progress for a restart of the run, or for another machine that takes over. It works in a
+thread, so that the run never waits for a logger.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from cerebro_elastic.system.files import as_its_folder
 _PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 """Seconds between two looks at the record. They grow while a tracker is away."""
 _END_SECONDS = 60.0
-"""How long a run that has ended waits for its last rows to be written."""
+"""Seconds for which an ended run waits for its last rows to be written."""
 
 
 class LogPosition(Protocol):
-    """How far a logger has come, and which machine writes to it now. All methods may raise ``StoreError``."""
+    """A logger's progress, and the machine that writes to it now. All methods may raise ``StoreError``."""
 
     def ours(self) -> bool:
         """Whether this machine writes now."""
 
     def read(self) -> Mapping[str, int]:
-        """By config, the number of its visits that were written; by ``end_of`` of a config, the revision of
-        its end that was written last."""
+        """By config, the number of its written visits; by ``end_of`` of a config, the revision of its last
+        written end."""
 
     def write(self, name: str, number: int) -> None:
-        """Note a number that ``read`` is to return, if this machine writes now."""
+        """Note a number for ``read`` to return, if this machine writes now."""
 
 
 def end_of(config: str) -> str:
-    """The name under which the end of a config is noted."""
+    """The name for the end of a config."""
     return f"{config}/end"
 
 
 class FileLogPosition:
-    """A position in a file of this machine, for a logger that no other machine writes to.
+    """A position in a file of this machine, for a logger to which no other machine writes.
 
-    Each note is a line of its own: what it costs does not grow with the configs. Of a name the last one
-    counts, and a line that a kill has torn is no note.
+    Each note is one line, so its cost does not grow with the configs. The last line of a name counts, and a
+    line torn by a kill is ignored.
     """
 
     def __init__(self, path: Path) -> None:
@@ -79,7 +79,7 @@ class LogForwarder:
     closed: only then the position is noted.
 
     A logger that fails gets no more rows. A tracker that is away (``TrackerAway``) gets them from the record
-    when it is back. ``say`` is called then."""
+    when it is back. ``say`` is called in both cases."""
 
     def __init__(
         self,
@@ -119,21 +119,21 @@ class LogForwarder:
         try:
             while not ended:
                 pause = _PAUSES[min(self._tries, len(_PAUSES) - 1)]
-                ended = self._ended.wait(pause)  # what came before is still written
+                ended = self._ended.wait(pause)  # earlier rows are still written
                 self._try(ended)
             self._leave()
-        except Exception as error:  # a logger is somebody else's code
+        except Exception as error:  # a logger is foreign code
             with suppress(Exception):
                 self._logger.close()
             reason = f"{type(error).__name__}: {error}"
             self._say(f"the logger {self._name} fails, and gets no more rows: {reason}")
 
     def _try(self, ended: bool) -> None:
-        """Write what is new. Say once that the tracker is away, and once that it is back, or that it was away
-        when the run ``ended``."""
+        """Write the new rows. Report once that the tracker is away, and once that it is back, or that it was
+        away when the run ``ended``."""
         try:
             self._send()
-        except StoreError:  # it is away: unknown which machine writes
+        except StoreError:  # it is away, so the writing machine is unknown
             self._rewind()
         except TrackerAway as error:
             self._buffered.clear()
@@ -150,8 +150,7 @@ class LogForwarder:
                 self._tries = 0
 
     def _send(self) -> None:
-        """Write what is new, as long as this machine writes. Raises ``StoreError`` and what the logger
-        raises."""
+        """Write the new rows, while this machine writes. Raises ``StoreError`` and the logger's errors."""
         if not self._position.ours():
             self._leave()
             return
@@ -165,7 +164,7 @@ class LogForwarder:
         self._write_ends(self._written)
 
     def _leave(self) -> None:
-        """Let another machine write. When this one writes again, the position says from where on."""
+        """Let another machine write. When this one writes again, it continues from the position."""
         try:
             self._logger.close()
             for name in list(self._buffered):
@@ -174,14 +173,14 @@ class LogForwarder:
             self._rewind()
 
     def _rewind(self) -> None:
-        """Back to the record's beginning; what is written is not written again."""
+        """Go back to the record's start; written rows are not written again."""
         self._written = None
         self._reader = JournalReader(self._history)
         self._view = RunView()
 
     def _take(self, visit: Visit, number: int, written: dict[str, int]) -> bool:
-        """Write the visit of this ``number`` among its config's, unless it was written before; whether this
-        machine still writes."""
+        """Write the visit of this ``number`` among its config's, unless it was written before. Returns
+        whether this machine still writes."""
         name = visit.unit.config
         if number <= written.get(name, 0):
             return True
@@ -197,7 +196,7 @@ class LogForwarder:
         return True
 
     def _write_ends(self, written: dict[str, int]) -> None:
-        """Write how configs have ended, as far as that was not written before."""
+        """Write the ends of configs that were not written before."""
         for config in self._view.state.configs.values():
             name = end_of(config.id)
             if config.status is Status.LIVE or written.get(name) == config.revision:

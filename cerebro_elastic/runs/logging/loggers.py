@@ -1,4 +1,4 @@
-"""The loggers of a run, as its recipe names them: TensorBoard unless it says otherwise."""
+"""The loggers named in a run's recipe; by default TensorBoard."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from cerebro_elastic.system.run_key import RunKey
 
 
 class SharedLogPosition:
-    """A position in the store, for loggers that the run's leader writes to. A visit is noted after its rows
-    are written: if the leader dies in between, the next one writes them again. ``prefix`` sets the names of
-    a logger apart from those of others."""
+    """A position in the store, for loggers to which the run's leader writes. A visit is noted after its rows
+    are written: if the leader dies in between, the next one writes them again. ``prefix`` separates the names
+    of loggers."""
 
     def __init__(self, record: Record, candidate: Candidate, prefix: str = "") -> None:
         self._record = record
@@ -41,7 +41,7 @@ class SharedLogPosition:
         self._prefix = prefix
 
     def ours(self) -> bool:
-        """Whether this machine leads the run, or has led it last."""
+        """Whether this machine leads the run, or was the last to lead it."""
         return self._candidate.leads and self._record.leader() in (None, self._candidate.name)
 
     def read(self) -> Mapping[str, int]:
@@ -53,8 +53,8 @@ class SharedLogPosition:
 
 
 def tensorboard_of(recipe: Recipe) -> Callable[[Path], Logger] | None:
-    """TensorBoard's logger, which takes a while to import, if the recipe has it; where the recipe says
-    nothing, if it is installed."""
+    """TensorBoard's logger, which is slow to import, if the recipe has it; without loggers in the recipe, if
+    it is installed."""
     if recipe.loggers is None:
         wanted = missing("cerebro.loggers", TENSORBOARD) is None
     else:
@@ -131,7 +131,7 @@ class Loggers:
         return RemoteTracker(name, settings, self._log(), {**given, **(self._env or {})})
 
     def _identity(self) -> str:
-        """Distinguishes the run from another one with its id. All its machines know it. The key cannot be
+        """Distinguishes the run from another one with its id. All its machines have it. The key cannot be
         computed from it."""
         spec, key = self._spec, self._folder.key
         if key.exists():

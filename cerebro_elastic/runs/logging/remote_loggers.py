@@ -1,8 +1,8 @@
-"""Loggers in a process of their own: they import torch and users' modules, or a tracker's client, and the
-leader's process imports none of them.
+"""Loggers in their own processes: they import torch and users' modules, or a tracker's client, and the
+leader's process imports none of these.
 
-``python -m cerebro_elastic.runs.logging.remote_loggers`` reads from its first line which logger to make, and
-a call of it from each further one. It answers each line with a line, which has the error if there was one.
+``python -m cerebro_elastic.runs.logging.remote_loggers`` reads the logger to make from its first line, and a
+call of it from each further line. It answers each line with a line, which has the error, if any.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from cerebro_elastic.system.subprocess_call import AnsweringProcess, answers_alo
 
 _END_SECONDS = 30.0
 _NICENESS = 10
-"""Where cores are scarce, training goes first."""
+"""If cores are scarce, training goes first."""
 _ARGUMENTS = {"write": Logged, "end": ConfigEnd}
-"""By method that can be called: the type of its argument."""
+"""By callable method: the type of its argument."""
 
 
 class RemoteLogger:
-    """The logger that is registered as ``name`` in its ``group``, and made with ``settings``. Its process
-    starts with the first call, and again with the first one after ``close``. It has ``env`` in its
-    environment, besides this process's. What it prints goes to the file ``log``. Calls raise ``RunError``."""
+    """The logger registered as ``name`` in its ``group``, and made with ``settings``. Its process starts with
+    the first call, and again with the first one after ``close``. It has ``env`` in its environment, besides
+    this process's. Its output goes to the file ``log``. Calls raise ``RunError``."""
 
     group: ClassVar[str] = "cerebro.loggers"
     error: ClassVar[type[CerebroError]] = RunError
@@ -93,7 +93,7 @@ class _Process(AnsweringProcess):
         return self.next_answer()
 
     def close(self) -> bool:
-        """Let it close the loggers; kill it if that takes too long. Returns whether it has ended itself."""
+        """Let it close the loggers; kill it if that takes too long. Returns whether it ended by itself."""
         with suppress(BrokenPipeError):
             self._requests.close()
         try:
@@ -126,7 +126,7 @@ def _main() -> None:
     answers = answers_alone()
     sys.stdout, sys.stderr = _Redacted(sys.stdout), _Redacted(sys.stderr)
     os.nice(_NICENESS)
-    mode = os.fstat(2).st_mode  # the run's folder decides who may read: what they write, too
+    mode = os.fstat(2).st_mode  # the run's folder decides who may read, their files included
     os.umask(0o777 & ~(mode | (mode & 0o444) >> 2))
     logger: Any = None
     for request in map(json.loads, sys.stdin):
@@ -137,7 +137,7 @@ def _main() -> None:
             else:
                 method = request["method"]
                 getattr(logger, method)(_ARGUMENTS[method](**request["argument"]))
-        except Exception as error:  # a logger is somebody else's code; its process stays for what comes
+        except Exception as error:  # a logger is foreign code; its process stays for later calls
             reason = str(error) if isinstance(error, CerebroError) else f"{type(error).__name__}: {error}"
             problem = " ".join(redacted(reason).split())
         print(json.dumps({"error": problem}), file=answers, flush=True)

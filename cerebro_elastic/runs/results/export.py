@@ -1,4 +1,4 @@
-"""``cerebro export``: takes a trained model out of a run, as files that need nothing of this package."""
+"""``cerebro export``: takes a trained model out of a run, as files that do not need this package."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CHECKPOINT, RECORD, CARD = "model.ckpt", "record.json", "README.md"
 
 @dataclass(frozen=True, slots=True)
 class ExportedConfig:
-    """A config as it was exported."""
+    """An exported config."""
 
     row: ConfigResult
     at: Config = field(repr=False)
@@ -48,7 +48,7 @@ class ExportedConfig:
     visits: Sequence[Visit] = field(repr=False)
     """The visits that led to it, those of its ancestors included."""
     not_carried: Sequence[str] = ()
-    """What of the state the exported files do not have."""
+    """The parts of the state that the exported files do not have."""
 
 
 def export(
@@ -88,8 +88,8 @@ def export(
 
 @contextmanager
 def _written_at_once(place: Place) -> Iterator[Path]:
-    """A folder of this machine whose files are those of ``place`` after the block. Of a URL the model card
-    comes last."""
+    """A folder of this machine whose files are those of ``place`` after the block. At a URL the model card is
+    written last."""
     if not place.local:
         with Scratch("export") as scratch:
             yield scratch.path
@@ -108,8 +108,8 @@ def _written_at_once(place: Place) -> Iterator[Path]:
 
 
 def origin_of_export(folder: Path) -> tuple[str, RecordHead | None, RunExactness]:
-    """The config that was exported to ``folder``, where the record ended then (``None`` if it was a store's),
-    and how far the check was."""
+    """The config exported to ``folder``, the head of the record at that time (``None`` if it was a store's),
+    and the state of the check."""
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         head = record["record"]
@@ -120,7 +120,7 @@ def origin_of_export(folder: Path) -> tuple[str, RecordHead | None, RunExactness
 
 
 def _remove_left(temporary: Path) -> None:
-    """Remove what killed processes have left beside it, by their ids."""
+    """Remove the files that killed processes left beside it, by their ids."""
     stem = temporary.name.removesuffix(str(os.getpid()))
     for left in temporary.parent.glob(f"{glob.escape(stem)}*"):
         process = left.name.removeprefix(stem)
@@ -169,7 +169,7 @@ def _exported(result: RunResult, picked: ExportedConfig, state: Any, *, merged: 
 
 
 def _manifest(result: RunResult) -> Manifest | None:
-    """The dataset's, if it is still there as it was."""
+    """The dataset's manifest, if it still exists unchanged."""
     with suppress(DataError, StorageError):
         return check_unchanged(result.spec.data, result.spec.data_digest)
     return None
@@ -181,7 +181,7 @@ def _write(
     record = _record(result, picked, exported.not_carried, manifest)
     (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     parameters = _save_weights(exported.weights, folder / exported.file)
-    shutil.copymode(folder / RECORD, folder / exported.file)  # the library would keep it from others
+    shutil.copymode(folder / RECORD, folder / exported.file)  # the library would make it private
     for name, content in exported.further.items():
         (folder / name).write_bytes(content)
     if exported.checkpoint is not None:
@@ -208,7 +208,7 @@ def _write(
 
 
 def _save_weights(weights: Mapping[str, Any], file: Path) -> int:
-    """Write tensors of torch, or else arrays. Returns how many numbers they have."""
+    """Write tensors of torch, or else arrays. Returns the count of their numbers."""
     if any(is_tensor(weight) for weight in weights.values()):
         from safetensors.torch import save_file as save_tensors
 
@@ -225,7 +225,7 @@ def _save_weights(weights: Mapping[str, Any], file: Path) -> int:
 def _record(
     result: RunResult, picked: ExportedConfig, lost: Sequence[str], manifest: Manifest | None
 ) -> dict[str, Any]:
-    """Where the model comes from, for machines."""
+    """The model's origin, for machines."""
     row, spec = picked.row, result.spec
     licence = result.recipe.data.license
     data: dict[str, Any] = {"url": spec.data, "digest": spec.data_digest, "license": licence}

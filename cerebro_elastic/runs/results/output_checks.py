@@ -1,5 +1,4 @@
-"""Checks the files that were made from a record: makes curves, report and exported model again and
-compares."""
+"""Checks the files made from a record: makes curves, report and exported model again and compares."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ def check_curves(result: RunResult) -> Iterator[Violation | Note]:
 
 
 def check_report(result: RunResult) -> Iterator[Violation | Note]:
-    """Check ``report.html`` against a report of the history, up to the line where the record ended then."""
+    """Check ``report.html`` against a report of the history, up to the end of the record at that time."""
     file = result.folder.report
     if not file.is_file():
         return
@@ -82,7 +81,7 @@ def check_export(result: RunResult, folder: Path) -> Iterator[Violation | Note]:
 
 
 def _differing(what: str, file: Path, pairs: Iterable[tuple[str | None, str | None]]) -> Iterator[Violation]:
-    """The lines of a file that differ from those that the history makes."""
+    """The lines of a file that differ from those made from the history."""
     for number, (ours, theirs) in enumerate(pairs, start=1):
         if ours != theirs:
             story = f"{file}:{number}: {_shown(ours)}; by the history it is {_shown(theirs)}"

@@ -1,9 +1,8 @@
-"""Checks that a record is as it was written: its lines are a chain, and assignments and checkpoints bear its
-heads.
+"""Checks that a record is unchanged: its lines are a chain, and assignments and checkpoints bear its heads.
 
-Each line bears a digest over itself and all lines before it, so a line that is changed is named. A change
-with all later digests made anew is found by the heads that were noted elsewhere: with each assignment the
-leader notes where its record ends, and the unit's checkpoint bears that head, too."""
+Each line bears a digest over itself and all lines before it, so a changed line is named. A change with all
+later digests recomputed is found by the heads noted elsewhere: with each assignment the leader notes the head
+of its record, and the unit's checkpoint bears that head, too."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from cerebro_elastic.system.words import counted
 
 
 def chain(lines: Sequence[Line]) -> Iterator[str]:
-    """The first line whose digest is not that of itself and the lines before it, and how many more."""
+    """The first line whose digest is not that of itself and the lines before it, and the number of others."""
     broken, previous = [], ""
     for number, line in enumerate(lines, start=1):
         if line.digest != chain_digest(previous, line.body):
@@ -34,11 +33,11 @@ def chain(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def assignments(lines: Sequence[Line]) -> tuple[list[str], list[str]]:
-    """The lines that differ from the leader's, by the heads that are noted in the record; and the lines that
-    no such head covers.
+    """The lines that differ from the leader's, by the heads noted in the record; and the lines that no such
+    head covers.
 
-    A head of this record covers all lines before it. One of another machine, which led then, covers the lines
-    from its first one on: both records have the same lines there.
+    A head of this record covers all lines before it. A head of another machine, the leader at that time,
+    covers the lines from its first one on: both records have the same lines there.
     """
     walk = _walked(lines)
     return walk.wrong, walk.uncovered
@@ -46,11 +45,11 @@ def assignments(lines: Sequence[Line]) -> tuple[list[str], list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The heads of a record, and those that the leader's record has at the same lines."""
+    """The heads of a record, and those of the leader's record at the same lines."""
 
     last: str
-    """The leader's after the last line: the same on all machines that took part. This record's own if it
-    shows no head of the leader's."""
+    """The leader's head after the last line: the same on all machines that took part. This record's own if it
+    has no head of the leader's."""
     lines: Mapping[str, int]
     """By head, the number of the line."""
 
@@ -63,8 +62,8 @@ def heads(lines: Sequence[Line]) -> Heads:
 
 
 def checkpoints(lines: Sequence[Line], origins: Sequence[Origin], *, grows: bool) -> Iterator[str]:
-    """The checkpoints that bear another head than their assignment on record, or have no assignment there.
-    The record ``grows`` if the run is live."""
+    """The checkpoints whose head differs from that of their recorded assignment, or that have no such
+    assignment. The record ``grows`` if the run is live."""
     events = [line.event for line in lines]
     attempts = {event.revision: event.attempt for event in events if isinstance(event, UnitAssigned)}
     end = lines[-1].event.revision if lines else 0
@@ -116,7 +115,7 @@ class _Step:
     own: str
     """The digest in this record."""
     theirs: str | None
-    """The digest in the leader's record, if that is another one."""
+    """The digest in the leader's record, if different."""
 
 
 def _walked(lines: Sequence[Line]) -> _Walk:
@@ -154,7 +153,7 @@ class _Walk:
         self._steps.append(self._noted(_Step(number, line.event.revision, line.body, line.digest, theirs)))
 
     def theirs_at(self, number: int) -> str | None:
-        """The digest of the last line, ``number``, in the leader's record, if that is another one."""
+        """The digest of the last line, ``number``, in the leader's record, if different."""
         return self._steps[-1].theirs if self._steps and self._steps[-1].number == number else None
 
     def _noted(self, step: _Step) -> _Step:
@@ -163,8 +162,8 @@ class _Walk:
         return step
 
     def meet(self, head: RecordHead, *, begins: bool) -> None:
-        """The last line bears this head; if it ``begins`` a lead, the head may be of another record. Whoever
-        led may have heard less than the state that was read here: such a head says nothing of these lines."""
+        """The last line bears this head; if it ``begins`` a lead, the head may be of another record. The
+        leader may have had less than the state read here: such a head says nothing about these lines."""
         if head.revision < self._read_at:
             return
         behind = [self._steps.pop()]  # the line that bears the head

@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from cerebro_elastic.hop import checkpoint
 
 Manifests: TypeAlias = "Mapping[str, checkpoint.Manifest | DamagedCheckpoint]"
-"""Of the checkpoints at rest, by their names: what their manifests say, or why they are not as written."""
+"""The checkpoints at rest, by their names: their manifests, or why they are not as written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A remark about a record that is no violation."""
+    """A remark about a record that is not a violation."""
 
     story: str
 
@@ -58,7 +58,7 @@ def check_spec(
     spec: Spec, recipe: Recipe, view: RunView, events: Sequence[Event]
 ) -> Iterator[Violation | Note]:
     """Check the spec against the history and itself: the plan follows from the recipe, each leader has led by
-    this very spec, or by that of before an extension, and each extension is in the history."""
+    this very spec, or by one from before an extension, and each extension is in the history."""
     specs = specs_of(spec)
     for _, plan, extension in view.plans:
         number = extension.number if extension is not None else 0
@@ -89,9 +89,9 @@ def check_spec(
 def _check_recipe(spec: Spec, recipe: Recipe) -> Iterator[Violation]:
     """Check that plan and digest of a spec follow from its recipe."""
     follows = plan_of(recipe, spec.plan.run, spec.plan.partitions, spec.plan.evaluations)
-    if recipe.parallelism == AUTO:  # as installed then
+    if recipe.parallelism == AUTO:  # as installed at that time
         follows = replace(follows, strategies=spec.plan.strategies)
-    if recipe.progress is None:  # as the default was then
+    if recipe.progress is None:  # as the default was at that time
         follows = replace(follows, progress=spec.plan.progress)
     if recipe.search.concurrency is None and not recipe.has_members:
         begun, first = spec.plan.begun_per_node, spec.plan.finishes_first
@@ -117,15 +117,15 @@ def _check_extensions(spec: Spec, view: RunView) -> Iterator[Violation | Note]:
 
 
 def _extended_by(view: RunView, revision: int, spec: Spec) -> int:
-    """How often the run was extended before this revision."""
+    """The number of the run's extensions before this revision."""
     numbers = [extension.number for at, _, extension in view.plans if extension is not None and at < revision]
     return min(numbers[-1] if numbers else 0, len(spec.extensions))
 
 
 def check_history(events: Sequence[Event]) -> Iterator[Violation | Note]:
-    """Check the history against itself, where the machine that folds it takes any event: nothing is trained
-    or decided after the run's end, and a state that was read afresh has the visits on record before it. (It
-    may lack some if the store was restored from a snapshot.)"""
+    """Check the history against itself where the fold accepts any event: nothing is trained or decided after
+    the run's end, and a state read afresh has the visits recorded before it. (It may lack some if the store
+    was restored from a snapshot.)"""
     view = RunView()
     for number, event in enumerate(events, start=1):
         if view.state.outcome is not None and isinstance(event, _OVER):
@@ -151,7 +151,7 @@ _OVER = (
     HomesAssigned,
     RunEnded,
 )
-"""What does not happen in a run that has ended. (Nodes leave then, and give back what they have.)"""
+"""Events that an ended run does not have. (Nodes leave then, and give back their units.)"""
 
 
 def check_data(
@@ -186,7 +186,7 @@ def check_data(
 
 
 def check_shards(spec: Spec, manifest: Manifest | None, view: RunView) -> Iterator[Violation | Note]:
-    """Check what visits read of shards: the first host has recorded it, and the shards are unchanged."""
+    """Check the shards read by visits: the first host has recorded them, and they are unchanged."""
     if manifest is None or not manifest.shards:
         return
     trained = {visit.unit.partition for visit in view.trained if visit.unit.phase is not Phase.EVALUATE}
@@ -204,7 +204,7 @@ def check_shards(spec: Spec, manifest: Manifest | None, view: RunView) -> Iterat
 
 
 def check_rows(view: RunView) -> Iterator[Violation]:
-    """Check the rows that tasks logged against the visits that name them."""
+    """Check the rows logged by tasks against the visits that name them."""
     for visit in view.log:
         if visit.log is None:
             continue
@@ -254,7 +254,7 @@ def check_manifests(
         hparams = view.state.configs[visit.unit.config].hparams
         basis = bases[_extended_by(view, visit.attempt, spec)]
         if origin.record is None and origin.basis.spec in [later.spec for later in bases]:
-            basis = origin.basis  # it was made again, perhaps after an extension
+            basis = origin.basis  # it was remade, perhaps after an extension
         expected = origin_of(replace(basis, code=origin.basis.code), hparams, visit, origin.record)
         if origin.basis.code not in known:
             yield Violation("checkpoints", f"{visit.output.url} was made by code that is not on record")
@@ -270,8 +270,8 @@ def check_manifests(
 
 
 def _check_reused(spec: Spec, visit: Visit, hparams: HParams, origin: Origin) -> Iterator[Violation]:
-    """Check the origin of a checkpoint that an earlier run made: the same unit of an equal config. (One that
-    was made again after damage is of this run.)"""
+    """Check the origin of a checkpoint that an earlier run made: the same unit of an equal config. (One
+    remade after damage is of this run.)"""
     if origin.basis.run not in (visit.reused, spec.plan.run):
         yield Violation(
             "checkpoints", f"{visit.output.url} is of run {origin.basis.run!r}, not {visit.reused!r}"
@@ -282,7 +282,7 @@ def _check_reused(spec: Spec, visit: Visit, hparams: HParams, origin: Origin) ->
 
 
 def _differ(invariant: str, what: str, one: Any, other: Any) -> Iterator[Violation]:
-    """The fields of two values of a kind that differ."""
+    """The differing fields of two values of a kind."""
     for field in fields(one):
         ours, theirs = getattr(one, field.name), getattr(other, field.name)
         if ours != theirs and repr(ours) != repr(theirs):  # NaN is NaN

@@ -33,7 +33,7 @@ class Difference:
     """A recorded value that differs in the replay."""
 
     field: str
-    """What differs: ``digest``, ``samples``, ``metric val_loss``, ..."""
+    """The name of the value: ``digest``, ``samples``, ``metric val_loss``, ..."""
     recorded: Any
     replayed: Any
 
@@ -43,7 +43,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedVisit:
-    """A visit that was trained again."""
+    """A visit trained again."""
 
     visit: Visit
     """The visit on record."""
@@ -53,7 +53,7 @@ class ReplayedVisit:
     done: bool
     """Whether the replayed config has ended its training with this visit."""
     differences: tuple[Difference, ...] = ()
-    """All in which the replayed visit is not as recorded."""
+    """All differences of the replayed visit from the recorded one."""
 
     @property
     def same(self) -> bool:
@@ -95,8 +95,8 @@ def replay(result: RunResult, config: str = "best") -> Iterator[ReplayedVisit]:
 
 
 def what_differs(result: RunResult, config: str = "best") -> list[str]:
-    """What made the run and is another here, a sentence for each: users' files and the package, versions,
-    and the hardware on which the ``config`` was trained. A replay may differ for it."""
+    """The differences between the run's makings and those here, a sentence for each: users' files and the
+    package, versions, and the hardware on which the ``config`` was trained. They may change a replay."""
     row, spec = result.config(config), result.spec
     texts = [*other_code(spec), *other_versions(spec, result.events)]
     led = [event for event in result.events if isinstance(event, LeaderChanged) and event.basis is not None]
@@ -121,7 +121,7 @@ def what_differs(result: RunResult, config: str = "best") -> list[str]:
 def compare_results(
     result: RunResult, config: str, replayed: Sequence[ReplayedVisit]
 ) -> Iterator[Difference]:
-    """Where the recorded results of a config are not those that follow from its visits as ``replayed``."""
+    """The recorded results of a config that do not follow from its visits as ``replayed``."""
     if members := result.config(config).members:
         for row in members:
             yield from compare_results(result, row.config, replayed)
@@ -152,7 +152,7 @@ def compare_results(
 
 
 def _curves(result: RunResult, derived: ConfigResult) -> Iterator[Difference]:
-    """The config's lines of ``metrics.csv``, as far as they are there."""
+    """The config's lines of ``metrics.csv``, as far as they exist."""
     file = result.folder.curves
     if result.store is not None or not file.is_file():
         return
@@ -169,7 +169,7 @@ def _curves(result: RunResult, derived: ConfigResult) -> Iterator[Difference]:
 
 
 def _units(result: RunResult, config: str) -> Iterator[list[tuple[Config, Visit]]]:
-    """The visits that led to the present state of ``config``, by unit. A unit that was split has several."""
+    """The visits that led to the present state of ``config``, by unit. A split unit has several."""
     configs, visits = result.view.state.configs, result.view.visits
     unit: list[tuple[Config, Visit]] = []
     for at, visit in history(result.config(config).config, configs, visits, result.spec.plan):
@@ -216,7 +216,7 @@ def _differences(visit: Visit, replayed: Visit) -> Iterator[Difference]:
 
 
 def _rows(visit: Visit, replayed: Sequence[Mapping[str, Any]]) -> Iterator[Difference]:
-    """The rows that were logged."""
+    """The differences in the logged rows."""
     try:
         recorded = read_rows(visit.log) if visit.log is not None else []
     except (CerebroError, OSError, ValueError) as error:

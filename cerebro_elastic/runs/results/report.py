@@ -27,12 +27,12 @@ from cerebro_elastic.system.files import in_a_hurry, locate, translated, write
 from cerebro_elastic.system.version import __version__
 
 _REPORT_SECONDS = 60.0
-"""How long a run's end waits for its report."""
+"""Seconds for which a run's end waits for its report."""
 
 
 def write_results(folder: RunFolder, watcher: Watcher | None = None) -> RunResult:
     """The result of the run in this folder, where its curves and its report are written. The ``watcher`` gets
-    the result first: whatever becomes of the report, the run has it."""
+    the result first, even if the report then fails."""
     watcher = watcher or Watcher()
     result = RunResult(folder)
     write_curves(result.leaderboard, folder.curves)
@@ -76,7 +76,7 @@ def write_report(result: RunResult, output: str | Path | None = None) -> str:
 
 def write_page(spec: Spec, events: Sequence[Event], output: str | Path, **known: Any) -> str:
     """Write the report of the run with these events to a file or URL, which is returned; ``known`` are fields
-    of ``ReportMetadata`` that the events do not say."""
+    of ``ReportMetadata`` that do not follow from the events."""
     where = str(output)
     manifest = manifest_of(spec)
     metadata = ReportMetadata(
@@ -97,7 +97,7 @@ def write_page(spec: Spec, events: Sequence[Event], output: str | Path, **known:
 
 
 def manifest_of(spec: Spec) -> Manifest | None:
-    """The manifest of the run's dataset; ``None`` if it is gone, or not in reach from here."""
+    """The manifest of the run's dataset; ``None`` if it is gone or out of reach."""
     try:
         with in_a_hurry():
             return read_manifest(spec.data)

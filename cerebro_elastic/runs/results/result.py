@@ -52,14 +52,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PATIENCE, _PAUSE = 20.0, 0.2
-"""Seconds for which a state of a live run is looked for, and between two looks."""
+"""Seconds of the search for a state of a live run, and between two looks."""
 
 
 class RunResult:
     """A run's configs with their metrics, visits and checkpoints, read from its history.
 
-    ``run`` returns it, and ``Run.result``. A result stays as it was when it was read; ``now()`` reads again.
-    The history is that of its ``store`` if one is given, else that in its ``folder``.
+    ``run`` returns it, and ``Run.result``. A result stays as it was read; ``now()`` reads again. The history
+    is that of its ``store`` if one is given, else that in its ``folder``.
 
     Example:
         >>> result = Run.open("sweep").result
@@ -90,7 +90,7 @@ class RunResult:
 
     @property
     def head(self) -> RecordHead | None:
-        """Where the record in the folder ends. Keep it to prove later that the record was not changed
+        """The head of the record in the folder. Keep it to prove later that the record was not changed
         (``Run.verify(head=...)``). It is that of the leader's record, and so the same on all machines of the
         run. ``None`` if the record was read from a store, which keeps no digests."""
         if self.store is not None or not self.lines:
@@ -99,7 +99,7 @@ class RunResult:
 
     def line_of(self, digest: str) -> int | None:
         """The number of the line at which this record, or the leader's, has this head, or one that begins
-        so."""
+        with it."""
         return next((number for head, number in self._heads.lines.items() if head.startswith(digest)), None)
 
     @cached_property
@@ -108,7 +108,7 @@ class RunResult:
 
     def upto(self, lines: int, exactness: RunExactness | None = None) -> RunResult:
         """The run as it was when its record had ``lines`` lines, and its check had found ``exactness``; by
-        default what it has found by now."""
+        default its present result."""
         earlier = copy(self)
         earlier.lines, earlier.events = self.lines[:lines], self.events[:lines]
         for name in ("view", "leaderboard", "front", "configs", "failures", "_heads"):
@@ -118,12 +118,12 @@ class RunResult:
 
     @property
     def ended(self) -> bool:
-        """Whether the run has ended, and its spec has no extension that is still to come."""
+        """Whether the run has ended, and its spec has no extension still to come."""
         return has_ended(self.view.state, self.spec)
 
     @property
     def shared_store(self) -> StoreSettings | None:
-        """The etcd that hosts of the run share; ``None`` if it has one of its own."""
+        """The etcd that hosts of the run share; ``None`` if it has its own."""
         if self.store is not None or self.recipe.etcd is None:
             return self.store
         return with_key(StoreSettings.at(self.recipe.etcd), self.run, self.folder.path.parent)
@@ -147,7 +147,7 @@ class RunResult:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The recipe that the run was opened with."""
+        """The recipe with which the run was opened."""
         return self.spec.load_recipe()
 
     @cached_property
@@ -187,7 +187,7 @@ class RunResult:
         return first
 
     def _nearest(self, constraint: Constraint) -> str:
-        """How near a config has come to meeting a constraint."""
+        """The nearest that a config has come to meeting a constraint, in words."""
         epochs = [(row, metrics) for row in self.leaderboard for metrics in row.curve]
         row, metrics = min(epochs, key=lambda epoch: constraint.excess(epoch[1]))
         value = metrics.get(constraint.metric)
@@ -202,7 +202,7 @@ class RunResult:
         return {config.id: why_failed(config) for config in configs if config.status is Status.FAILED}
 
     def _failure_texts(self) -> list[str]:
-        """A text for each reason."""
+        """A text for each reason for failures."""
         return list(failure_texts(self.view.state.configs.values(), None))
 
     @cached_property
@@ -213,8 +213,8 @@ class RunResult:
 
     @cached_property
     def exactness(self) -> RunExactness:
-        """Whether the run's units were found to equal an ordinary fit: what the check beside its start has
-        left in the folder of the machine that has started the run."""
+        """Whether the run's units were found to equal an ordinary fit: the results of the check beside its
+        start, in the folder of the machine that started the run."""
         return RunExactness(known(self.folder))
 
     @property
@@ -244,7 +244,7 @@ class RunResult:
         """Draw the learning curves, a line for each config.
 
         Args:
-            metric: What is drawn, by default the objective's metric.
+            metric: The metric to draw, by default the objective's.
             ax: Where to draw, by default in a new figure.
 
         Raises:
@@ -281,7 +281,7 @@ class RunResult:
         return self.configs[config]
 
     def training(self, config: str) -> ConfigResult:
-        """The config of this id, which has a state; of one that has several trainings, the one with the best
+        """The config of this id, which has a state; if it has several trainings, the one with the best
         value."""
         row = self.config(config)
         objective = self.recipe.objective
@@ -289,16 +289,16 @@ class RunResult:
 
     @property
     def trainings(self) -> list[ConfigResult]:
-        """What has been trained: the configs without members, and the members of the others."""
+        """The trainings: the configs without members, and the members of the others."""
         return [each for row in self.leaderboard for each in row.trainings]
 
     def state(self, config: str, *, best: bool = True) -> Any:
         """The config's state at the end of its best epoch, or its last state (imports torch).
 
-        Of a live run it may be a later state than when this result was read.
+        In a live run it may be a later state than that of this result.
 
         Args:
-            config: The config's id; ``best`` for the best one. Of several trainings the best is taken.
+            config: The config's id; ``best`` for the best one. Of several trainings the best one is taken.
             best: Whether to take the best epoch's state, not the last one.
 
         Raises:
@@ -317,7 +317,7 @@ class RunResult:
 
     def study(self) -> optuna.Study:
         """The run as a study of optuna's (extra ``search``), for its plots and its dashboard, or to copy with
-        ``optuna.copy_study``. During the run, each look at it shows what has happened by then."""
+        ``optuna.copy_study``. During the run, each look at it shows the present state."""
         from cerebro_elastic.search.study_journal import study_of
 
         check_search(self)
@@ -327,7 +327,7 @@ class RunResult:
         )
 
     def _new_events(self) -> Callable[[], Sequence[Event]]:
-        """What the store's record has gained since the last call."""
+        """The new events in the store's record since the last call."""
         known = 0
 
         def new() -> Sequence[Event]:
@@ -340,12 +340,12 @@ class RunResult:
 
 
 def has_ended(state: State, spec: Spec) -> bool:
-    """Whether a run has ended, and has continued by the last extension of its ``spec``, if it has one."""
+    """Whether a run has ended, and the last extension of its ``spec``, if any, has been made."""
     return state.outcome is not None and is_made(spec, state)
 
 
 def is_made(spec: Spec, state: State) -> bool:
-    """Whether the run has continued by the last extension of its ``spec``, if it has one."""
+    """Whether the last extension of the run's ``spec``, if any, has been made."""
     number = state.extension.number if state.extension is not None else 0
     return number == len(spec.extensions)
 
@@ -368,11 +368,12 @@ def check_not_all_failed(result: RunResult) -> RunResult:
 def load_picked(
     result: RunResult, pick: Callable[[RunResult], tuple[T, CheckpointRef]]
 ) -> tuple[RunResult, T, Any]:
-    """Load the state that ``pick`` chooses of a run; the run as it was then, the choice, and the state.
+    """Load the state that ``pick`` chooses from a run; returns the run at that moment, the choice, and the
+    state.
 
     A live run deletes a state as soon as it has a better one: then ``pick`` chooses again, from the run as it
-    is by then. Raises ``RunError`` if each state is gone before it is read, ``CheckpointError`` if one of a
-    run that has ended cannot be read."""
+    is then. Raises ``RunError`` if each state is gone before it is read, ``CheckpointError`` if a state of an
+    ended run cannot be read."""
     from cerebro_elastic.hop import checkpoint
 
     until = time.monotonic() + _PATIENCE
@@ -388,13 +389,14 @@ def load_picked(
                     f"the state {ref.url} is not there, or damaged, and run {result.run!r} tells of no other "
                     "that could be read: wait for its end, or stop the config first (`stop`)"
                 ) from damaged
-            time.sleep(_PAUSE)  # the record may lag behind what was deleted
+            time.sleep(_PAUSE)  # the record may lag behind deletions
             result = result.now()
 
 
 def check_search(result: RunResult) -> None:
-    """Raise ``RunError`` if the run's search calls functions of files that may be those of others: to read a
-    record runs no code of others. That is a run in their folder, one with their project, or a copy."""
+    """Raise ``RunError`` if the run's search calls functions of files that may belong to others: reading a
+    record runs no code of others. Such runs are those in their folder, those with their project, and
+    copies."""
     if not any(spec.load_recipe().search.functions for spec in specs_of(result.spec)):
         return
     check_here(result, modules=result.spec.root)
@@ -408,8 +410,9 @@ def check_search(result: RunResult) -> None:
 
 
 def check_here(result: RunResult, **needed: str) -> None:
-    """Raise ``RunError`` if one of the URLs ``needed`` is a folder that is not on this machine (a run of a
-    shared etcd can be opened anywhere), or if others can have made the run whose ``modules`` are needed."""
+    """Raise ``RunError`` if one of the URLs ``needed`` is a folder that does not exist on this machine (a run
+    of a shared etcd can be opened anywhere), or if others can have made the run whose ``modules`` are
+    needed."""
     if "modules" in needed and result.store is None:
         check_own(result.folder.path)
     for what, url in needed.items():

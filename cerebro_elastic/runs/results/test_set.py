@@ -1,9 +1,9 @@
-"""Measures the best configs of a run that has ended on its test set: ``cerebro test``.
+"""Measures the best configs of an ended run on its test set: ``cerebro test``.
 
-No unit gets a row of the test set, so that neither a search, a stopping rule nor a person who watches the run
-knows of it. When the run has ended, the machine that started it measures the best config. Each measurement is
-an event of the run's record, so that ``verify`` knows that none came before the end. Models are loaded and
-measured in a process of their own: ``python -m cerebro_elastic.runs.results.test_set``.
+No unit gets a row of the test set, so that no search, no stopping rule and no person who watches the run
+learns from it. When the run has ended, the machine that started it measures the best config. Each measurement
+is an event of the run's record, so that ``verify`` can check that none came before the end. Models are loaded
+and measured in their own process: ``python -m cerebro_elastic.runs.results.test_set``.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _AT_THE_END = "the run itself, at its end"
 
 
 def check_test_set(result: RunResult) -> None:
-    """Raise ``NoTestSet`` if the run's dataset has none. Whether a data module has one, only its process
-    knows."""
+    """Raise ``NoTestSet`` if the run's dataset has none. Only the process of a data module knows whether the
+    module has one."""
     manifest, data = manifest_of(result.spec), result.recipe.data
     if manifest is None:
         raise RunError(
@@ -61,11 +61,11 @@ def check_test_set(result: RunResult) -> None:
 
 
 def winners(result: RunResult, top: int) -> list[ConfigResult]:
-    """The ``top`` best configs; of one with several trainings, each of these. Raises ``RunError`` if fewer
-    have a best epoch."""
+    """The ``top`` best configs; for a config with several trainings, each of these. Raises ``RunError`` if
+    fewer have a best epoch."""
     able = [row for row in result.leaderboard if row.best is not None]
     if not able:
-        _ = result.best  # says why there is none
+        _ = result.best  # its error gives the reason
     if not 1 <= top <= len(able):
         raise RunError(
             f"top is {top}: run {result.run!r} has {counted(len(able), 'config')} with a value of "
@@ -80,7 +80,7 @@ def measure(
     """Measure the models of the configs ``rows`` after their best epochs, for the person ``by``.
 
     Raises:
-        CheckpointError: A model cannot be read: the message names what has become of it.
+        CheckpointError: A model cannot be read: the message names the cause.
         TaskError: The task cannot measure.
     """
     state = result.view.state
@@ -110,8 +110,8 @@ def measure(
 
 
 def note(record: Record, journal: Journal | None, found: Sequence[Measurement]) -> None:
-    """Note what was ``found`` in the run's record, and in the ``journal`` of this machine, if there is one.
-    Raises ``RunError`` if the run is live."""
+    """Note the ``found`` measurements in the run's record, and in the ``journal`` of this machine, if it has
+    one. Raises ``RunError`` if the run is live."""
     for measurement in found:
         if not OperatorLedger(record).measure(measurement):
             raise RunError(
@@ -133,7 +133,7 @@ def measure_best(result: RunResult, top: int, by: str) -> list[Measurement]:
         return _known(result, top)
     check_here(result, modules=result.spec.root, data=result.spec.data, checkpoints=result.spec.storage)
     with _ended_record(result) as (record, journal):
-        note(record, journal, ())  # what another machine has measured, or a process that was killed
+        note(record, journal, ())  # measurements of another machine, or of a killed process
         result = result.now()
         if new := [row for row in winners(result, top) if row.test is None]:
             note(record, journal, measure(result, new, by))
@@ -146,7 +146,7 @@ def _known(result: RunResult, top: int) -> list[Measurement]:
 
 @contextmanager
 def _ended_record(result: RunResult) -> Iterator[tuple[Record, Journal | None]]:
-    """The record of a run that has ended, in its store, and its journal if this machine has one."""
+    """The record of an ended run, in its store, and its journal if this machine has one."""
     folder, shared = result.folder, result.shared_store
     here = folder.spec.exists()
     with ExitStack() as stack:
@@ -161,8 +161,8 @@ def _ended_record(result: RunResult) -> Iterator[tuple[Record, Journal | None]]:
 def measure_winner(
     record: Record, folder: RunFolder, journal: Journal, watcher: Watcher, env: Mapping[str, str]
 ) -> None:
-    """Measure the best config of a run that has just ended, unless that model was measured before. What goes
-    wrong is said; the run has ended all the same."""
+    """Measure the best config of a run that has just ended, unless that model was measured before. Errors are
+    reported; the run has ended all the same."""
     result = RunResult(folder)
     try:
         check_test_set(result)

@@ -56,9 +56,9 @@ def verify(
 
 
 def redecide_run(result: RunResult, seconds: float) -> Redecision | None:
-    """Make the recorded decisions again from the record alone, with the recipe's scheduler and search as they
-    are now, for about ``seconds`` seconds at most. ``None`` if the history is not sound, or if scheduler or
-    search are not installed here. Raises ``RunError`` as ``check_search``."""
+    """Make the recorded decisions again from the record alone, with the present code of the recipe's
+    scheduler and search, for at most about ``seconds`` seconds. ``None`` if the history is not sound, or if
+    scheduler or search are not installed here. Raises ``RunError`` as ``check_search``."""
     events, until = result.events, time.monotonic() + seconds
     if any(_foldable(result)):
         return None
@@ -87,7 +87,7 @@ def _findings(
     )
     yield from _chain(result, head)
     if impossible:
-        return  # a history that cannot be leads nowhere
+        return  # an impossible history has no decisions
     yield from _heads(result, own)
     yield from _best_readable(result, origins, pruned)
     if pruned:
@@ -112,7 +112,8 @@ def _findings(
 
 
 def _looks(events: Sequence[Event]) -> Iterator[Note]:
-    """A look at the test set before an extension: whoever extended the run may have known the values."""
+    """A look at the test set before an extension: the person who extended the run may have known the
+    values."""
     kinds = [type(event) for event in events]
     if ConfigMeasured in kinds and RunExtended in kinds[kinds.index(ConfigMeasured) :]:
         yield Note(
@@ -141,7 +142,8 @@ def _chain(result: RunResult, head: str | None) -> Iterator[Violation | Note]:
 
 
 def _heads(result: RunResult, manifests: Manifests) -> Iterator[Violation | Note]:
-    """If the store went back, only the visits' checkpoints: others bear tokens of attempts that it forgot."""
+    """Check the heads. If the store was rewound, only those of the visits' checkpoints: others bear tokens of
+    attempts that the store has lost."""
     wrong, uncovered = record_chain.assignments(result.lines)
     yield from (Violation("record", story) for story in wrong)
     if uncovered and result.store is None:
@@ -184,7 +186,7 @@ def _decisions(result: RunResult, seconds: float) -> Iterator[Violation | Note]:
 
 
 def _other_deciders(result: RunResult) -> str | None:
-    """Why other decisions may be made here than in the run; ``None`` without a reason."""
+    """Why decisions here may differ from those in the run; ``None`` without a reason."""
     leaders = [event.versions for event in result.events if isinstance(event, LeaderChanged)]
     here, recorded = deciding(result.recipe), list(filter(None, leaders))
     if not recorded:
@@ -202,7 +204,7 @@ def _other_deciders(result: RunResult) -> str | None:
 
 
 def _foldable(result: RunResult) -> Iterator[Violation]:
-    """Whether each event is possible where it stands."""
+    """Check that each event is possible at its place."""
     try:
         _ = result.view
     except (IllegalEvent, KeyError) as error:
@@ -229,8 +231,8 @@ def _readable(ref: CheckpointRef, pruned: dict[str, str]) -> bool:
 
 
 def _given_up(result: RunResult, ref: CheckpointRef, origins: Sequence[Origin | None]) -> bool:
-    """Whether the run, which may be live, no longer keeps this checkpoint. Where this machine has
-    left the run, only later checkpoints say so."""
+    """Whether the run, which may be live, no longer keeps this checkpoint. If this machine has left the run,
+    only later checkpoints show that."""
     rows = result.now().trainings
     config = next((row.config for row in rows if ref in (row.checkpoint, row.best_checkpoint)), None)
     return config is None or any(

@@ -1,4 +1,4 @@
-"""Local nodes: torchrun agents as processes of this machine, started by the command that anybody may type."""
+"""Local nodes: torchrun agents as processes of this machine, started by a command that anybody may type."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from cerebro_elastic.system.process import MARK, PYTHON, SCRATCH, end_marked
 TORCHRUN_LOGS = "PET_LOG_DIR"
 """torchrun's ``--log-dir``: without it, torchrun leaves a folder among the temporary files each time."""
 _MARGIN = 5.0
-"""Seconds after the grace in which an agent kills its ranks, if this process has not killed it before."""
+"""Seconds after the grace in which an agent kills its ranks, if this process has not killed it earlier."""
 _LONGEST_EXIT, _EXIT_SHARE = 1.0, 0.1
 """Seconds, and the part of the grace, in which ranks and agents exit when their units are over."""
 _TAIL_LINES = 15
 _TRIES = 3
-"""A node that has ended this often in a row without a commit counts as one that cannot work."""
+"""A node that has ended this many times in a row without a commit counts as unable to work."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _PROVEN = 60.0
 """Seconds after which the death of an agent is the first in a row again."""
@@ -59,7 +59,7 @@ def agent_command(run: str, endpoint: str, node: str, ranks: int) -> list[str]:
         f"--rdzv-endpoint={endpoint}",
         f"--rdzv-id={run}",
         f"--rdzv-conf=node={node},ranks={ranks}",
-        # torchrun counts over the agent's life; the run has budgets of its own, per unit.
+        # torchrun counts over the agent's life; the run has its own budgets, per unit.
         "--max-restarts=1000000",
         "-m",
         "cerebro_elastic.worker",
@@ -73,15 +73,15 @@ class _Node:
     name: str
     log: Path
     sees: Mapping[str, str] = field(default_factory=dict)
-    """The variable that names the accelerators that it sees."""
+    """The variable with the accelerators that it sees."""
     agent: forkserver.Process | None = None
     """Its present or last agent."""
     started: float = 0.0
     """When the agent was started, on the monotonic clock."""
     ends: int = 0
-    """How often in a row the agent has died."""
+    """The number of the agent's deaths in a row."""
     restart_at: float | None = None
-    """When it is started again, on the monotonic clock."""
+    """When it is restarted, on the monotonic clock."""
     left: bool = False
     """Whether the node was requested to leave."""
     asked: bool = False
@@ -93,16 +93,16 @@ class _Node:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended for good: asked to leave, or because the run has ended."""
+        """Whether it has ended for good: on request, or because the run has ended."""
         return not self.running and (self.left or (self.agent is not None and self.agent.returncode == 0))
 
 
 class LocalAgents:
     """The agents of the nodes ``names``, ended with this context or with this process.
 
-    An agent that dies is started anew, after a pause that grows with each death; one that was asked to
-    leave is not. ``since`` is the store's revision before they are started. They share the
-    ``accelerators``, and have ``env`` in their environment, besides this process's.
+    An agent that dies is restarted, after a pause that grows with each death, unless it was asked to leave.
+    ``since`` is the store's revision before their start. They share the ``accelerators``, and have ``env`` in
+    their environment, besides this process's.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class LocalAgents:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        # What agents leave that had to be killed, and what users' code has started and not ended.
+        # Leftovers of killed agents, and processes that users' code has started and not ended.
         end_marked(MARK, self._mark)
         shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -158,22 +158,23 @@ class LocalAgents:
 
     @property
     def left(self) -> bool:
-        """Whether all nodes have left as they were asked to."""
+        """Whether all nodes have left on request."""
         return all(node.left and not node.running for node in self._nodes.values())
 
     @property
     def gone(self) -> bool:
-        """Whether no node works any more, and none is likely to."""
+        """Whether no node works any more, nor is likely to."""
         nodes = self._nodes.values()
         return all(node.over or (not node.running and node.ends >= _TRIES) for node in nodes)
 
     @property
     def saw_the_end(self) -> bool:
-        """Whether a node has seen the run's end, which this process will read: it ended well, unasked."""
+        """Whether a node has seen the run's end, which this process will read: it ended well, without
+        request."""
         return any(node.over and not node.left for node in self._nodes.values())
 
     def observe(self, events: list[Event]) -> None:
-        """Take in what the run's history says of the nodes."""
+        """Take in the events of the run's history on the nodes."""
         for event in events:
             if event.revision <= self._since:
                 continue
@@ -186,7 +187,7 @@ class LocalAgents:
                     self._nodes[visit.node].ends = 0
 
     def keep(self) -> None:
-        """Start the agents again that have died, when their pauses are over; to be called often."""
+        """Restart dead agents when their pauses are over; call it often."""
         now = time.monotonic()
         for node in self._nodes.values():
             if node.running:
@@ -200,7 +201,7 @@ class LocalAgents:
                 self._start(node)
 
     def last_error(self) -> str:
-        """How the nodes have ended, and the last node's last error."""
+        """The ends of the nodes, and the last node's last error."""
         nodes = list(self._nodes.values())
         error = last_error(nodes[-1].log.read_text(errors="replace"))
         return f"{'; '.join(map(_end_of, nodes))}; from {nodes[-1].log}:\n{error}"
@@ -263,7 +264,7 @@ class LocalAgents:
 
 
 def last_error(log: str) -> str:
-    """The last error that a node's processes logged themselves, else the log's last lines."""
+    """The last error logged by a node's processes themselves, else the log's last lines."""
     lines = log.splitlines()
     for line in reversed(lines):
         try:
@@ -294,9 +295,9 @@ def _wait(agents: Sequence[forkserver.Process], timeout: float) -> None:
 
 
 class NodeHealthCheck:
-    """Raises ``RunError`` in a run in which no node can work any more: all are in quarantine, since this
-    process began, for a fault of their own (a full disk); or this machine's nodes have ended, and no other
-    has joined."""
+    """Raises ``RunError`` in a run in which no node can work any more: all have been in quarantine since this
+    process began, for faults of their own (a full disk); or this machine's nodes have ended, and no other has
+    joined."""
 
     def __init__(self) -> None:
         self._quarantined: dict[str, str] = {}

@@ -1,5 +1,5 @@
 """Checks whether units equal one ordinary fit: in the background of a run's start, at low priority, so that
-the run learns its problems early; and by itself (``cerebro check``)."""
+problems appear early; and on its own (``cerebro check``)."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from cerebro_elastic.system.subprocess_call import SubprocessCall
 from cerebro_elastic.system.words import option
 
 _SHARE, _MOST_SECONDS = 0.1, 30.0
-"""How long a run that is over waits for its check: this share of its own time, and at most these seconds."""
+"""An ended run waits for its check for this share of its own time, and at most these seconds."""
 _LOOK_SECONDS = 0.05
 
 
 class BackgroundCheck:
-    """The preflight of a run. Its process goes on to check configs, and writes the results to the run's
-    folder. Leaving the context ends the check, complete or not. The environment of its process is this
-    one's, with ``env``."""
+    """The preflight of a run. Its process then checks configs, and writes the results to the run's folder.
+    Leaving the context ends the check, complete or not. Its process has this one's environment, with
+    ``env``."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class BackgroundCheck:
     def preflight(
         self, recipe: Recipe, hparams: Sequence[Mapping[str, Any]], data: str, *, prepare: bool
     ) -> PreflightResult:
-        """The preflight. Its process goes on to check configs, unless the recipe switches that off."""
+        """The preflight. Its process then checks configs, unless the recipe switches that off."""
         self._folder.check.unlink(missing_ok=True)  # it was of other code
         if check_policy(recipe) == "off":
             return preflight(recipe, hparams, data, prepare=prepare, env=self._env)
@@ -96,10 +96,10 @@ class BackgroundCheck:
         return result
 
     def poll(self, state: State) -> None:
-        """Take in the results that have come.
+        """Take in the results that have arrived.
 
         Raises:
-            TaskError: The run is to end: no config can be trained, none logs the objective, or units do not
+            TaskError: The run should end: no config can be trained, none logs the objective, or units do not
                 equal an ordinary fit and the recipe says ``check: stop``.
         """
         if self.goes_on:
@@ -108,8 +108,8 @@ class BackgroundCheck:
                 self.conclude(state)
 
     def wait(self) -> None:
-        """Once the run is over, give a check that is not done a tenth of the run's time more, 30 seconds at
-        most. What it finds is reported with the run's result."""
+        """Once the run is over, give an unfinished check a tenth of the run's time more, at most 30 seconds.
+        Its findings are reported with the run's result."""
         seconds = min(_MOST_SECONDS, (monotonic() - self._began) * _SHARE)
         if self.goes_on:
             self._say(f"waiting for the check of the first units, {seconds:.1f} s at most")
@@ -134,7 +134,7 @@ class BackgroundCheck:
             self._say(f"check of {checked.text}")
 
     def conclude(self, state: State) -> None:
-        """Raise ``TaskError`` if the complete results say that the run is to end."""
+        """Raise ``TaskError`` if the run should end by the complete results."""
         assert self.recipe is not None
         differing = [config for config in self._checked if config.exactness.outcome is CheckOutcome.DIFFERS]
         if differing and check_policy(self.recipe) == "stop":
@@ -146,7 +146,7 @@ class BackgroundCheck:
             raise TaskError(f"{reason}\ncorrect it, and start the run with {option('fresh', 'fresh=True')}")
 
     def _reason_to_end(self, recipe: Recipe, state: State) -> str | None:
-        """Why the run should end, if it should. The run's own results take precedence over the check's."""
+        """Why the run should end, or ``None``. The run's own results take precedence over the check's."""
         configs = state.configs.values()
         reason = why_untrainable(self._checked)
         if reason and not any(config.epoch or config.visited for config in configs):
@@ -158,11 +158,11 @@ class BackgroundCheck:
 def check(
     recipe: Recipe, home: str | Path | None, say: Callable[[str], None]
 ) -> Iterator[tuple[list[HParams], Iterator[CheckedConfig]]]:
-    """Check a recipe and its data, as a run does before it starts, and then some of its configs; ``say`` what
-    is done next.
+    """Check a recipe and its data, as before the start of a run, and then some of its configs; ``say`` each
+    next step.
 
     Yields:
-        The first configs of the recipe, and an iterator over the results of those that stand for all.
+        The first configs of the recipe, and an iterator over the results of the representative ones.
 
     Raises:
         CerebroError: The recipe, the task or the data are wrong.

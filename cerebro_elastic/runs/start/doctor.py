@@ -1,4 +1,4 @@
-"""``cerebro doctor``: checks each thing on this machine that a run may need."""
+"""``cerebro doctor``: checks the possible requirements of runs on this machine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Finding:
 
     what: str
     ok: bool | None
-    """Whether it works; ``None`` for what is not installed, and only some runs need."""
+    """Whether it works; ``None`` for something not installed that only some runs need."""
     detail: str
     """Its version, or the problem."""
 
@@ -53,7 +53,7 @@ def examine(home: Path, store: StoreSettings | None = None) -> Iterator[Finding]
 
 
 def next_step(findings: Sequence[Finding]) -> str | None:
-    """How to install an extra that is absent, if one is."""
+    """Instructions for installing an absent extra; ``None`` if none is absent."""
     for finding in findings:
         if finding.ok is None:
             extra = finding.what.removeprefix(_EXTRA)
@@ -93,7 +93,7 @@ def _etcd() -> str:
 
 
 def _extras() -> dict[str, list[str]]:
-    """What each extra installs, without the extras for developers."""
+    """The packages of each extra, without the extras for developers."""
     extras: dict[str, list[str]] = {}
     for need in extra_needs():
         if need.extra not in _DEVELOPERS:

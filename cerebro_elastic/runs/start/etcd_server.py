@@ -1,5 +1,5 @@
-"""The etcd of a run's hosts: ``cerebro etcd`` serves one for the machines of one run, and ends when they
-have. Launchers take the one that is named, else one of their own."""
+"""The etcd of a run's hosts: ``cerebro etcd`` serves one for the machines of one run, and ends when they have
+ended. Launchers take the named one, else their own."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _SILENT = 60.0
 """Seconds after the run's end for which the server waits for hosts that have fallen silent."""
 _POLL = 0.5
 FAREWELL = 25.0
-"""Seconds for which a server that is to end waits for hosts that leave: a scheduler asks all processes of a
-job at once, and hosts commit what they hand on."""
+"""Seconds for which a server that must end waits for leaving hosts: a scheduler signals all processes of a
+job at once, and hosts commit the units that they hand on."""
 
 
 def serve(
@@ -59,18 +59,18 @@ def serve(
 ) -> None:
     """Serve an etcd on ``listen:port`` until all machines that take part in ``run`` have ended.
 
-    The data are in ``<home>/<run>.etcd``, where the same command finds them again. Whoever has the run's key,
-    which lies beside the data, may read and write. The connections are encrypted.
+    The data are in ``<home>/<run>.etcd``, where the same command finds them again. Every process with the
+    run's key, which is stored beside the data, may read and write. The connections are encrypted.
 
     Args:
         restore: Begin with the record of a run whose etcd is lost.
-        storage: The place of the run's checkpoints, which has a copy of the record. Without one, and where
-            it is older, the record in ``home`` counts. An etcd without data is restored from it, without
-            ``restore``, too.
+        storage: The place of the run's checkpoints, which has a copy of the record. Without a copy, or if it
+            is older, the record in ``home`` counts. An etcd without data is restored from the copy, even
+            without ``restore``.
 
     Raises:
-        RunError: ``run`` is no id, or all machines are gone and the run has not ended; or there is no record
-            to restore, or its etcd is not lost.
+        RunError: ``run`` is no id, or all machines are gone and the run has not ended; or no record to
+            restore exists, or its etcd is not lost.
         StoreError: etcd cannot be started, or this machine cannot listen there.
     """
     watcher = watcher or Watcher()
@@ -107,8 +107,8 @@ def serve(
 
 
 def _restore(run: str, storage: str | None, home: str | Path | None, watcher: Watcher) -> None:
-    """Begin the data of the run's etcd with the newest record that there is. They have their name when all is
-    there, and no other machine reaches the etcd before."""
+    """Begin the data of the run's etcd with the newest existing record. They get their name once they are
+    complete, and no other machine reaches the etcd earlier."""
     folder, own = etcd_folder(run, home), RunFolder(home_of(home).resolve() / run)
     if (data := folder / "data").exists():
         raise RunError(
@@ -133,7 +133,7 @@ def _restore(run: str, storage: str | None, home: str | Path | None, watcher: Wa
     key.kept_in(folder / "key")
     watcher.say(f"restoring the record of run {run!r}, up to revision {last_revision(history)}")
     begun = folder / "restoring"
-    shutil.rmtree(begun, ignore_errors=True)  # of a command that was killed
+    shutil.rmtree(begun, ignore_errors=True)  # of a killed command
     with EmbeddedEtcd(begun, key) as etcd, closing(EtcdStore(etcd.settings)) as store:
         restoring.restore(store, Record(store, run, key), history, spec)
     begun.rename(data)
@@ -145,9 +145,9 @@ def _until_alone(record: Record, look: Callable[[], None], say: Callable[[str], 
     """Wait until machines have taken part and none does any more, for some seconds if the run has not ended.
     ``look`` is called often. Returns whether the run has ended.
 
-    The machines of a run that had ended before may have come and gone before the first look. Hosts may have
-    the record of a run of another etcd, and report its end. An etcd that does not answer is being started
-    again: it is waited for as long as hosts wait for it."""
+    The machines of a formerly ended run may have come and gone before the first look. Hosts may have the
+    record of a run of another etcd, and report its end. An etcd that does not answer is being restarted: the
+    wait for it is as long as that of hosts."""
     begun = record.now()
     alone, over, end_reported = 0.0, 0.0, False
     silent_since: float | None = None
@@ -176,10 +176,10 @@ def _until_alone(record: Record, look: Callable[[], None], say: Callable[[str], 
 
 
 def _wait_for_leaving(record: Record, watcher: Watcher) -> None:
-    """Serve on while machines take part, until this process has to end. Another signal ends that."""
+    """Continue to serve while machines take part, until this process must end. Another signal ends that."""
     waited = False
     while seconds_to_leave() > 0:
-        with suppress(StoreError):  # the same signal has ended etcd, which is started again
+        with suppress(StoreError):  # the same signal ended etcd, which is restarted
             if not in_use(record):
                 return
             if not waited:
@@ -189,7 +189,7 @@ def _wait_for_leaving(record: Record, watcher: Watcher) -> None:
 
 
 def _end_reported(record: Record) -> bool:
-    """Whether a host reports the end of a run that this etcd does not know."""
+    """Whether a host reports the end of a run that this etcd does not have."""
     return any(b'"ended": true' in item.value for item in record.store.range(record.keys.hosts).items)
 
 
@@ -203,11 +203,11 @@ def in_use(record: Record) -> bool:
 def store_for_hosts(
     run: str, *, here: str, etcd: str | None, home: str | Path | None
 ) -> Iterator[StoreSettings]:
-    """The store of a run's hosts, with the run's key: the ``etcd`` if one is named, else one that this
-    process serves on its machine's address ``here`` for the block.
+    """The store of a run's hosts, with the run's key: the named ``etcd``, else one that this process serves
+    on its machine's address ``here`` for the block.
 
-    Key, data and port are in ``<home>/<run>.etcd``. The next launcher there goes on with them, and hosts that
-    the last one has left behind find it.
+    Key, data and port are in ``<home>/<run>.etcd``. The next launcher there continues with them, and hosts
+    left behind by the last one find it.
     """
     folder = etcd_folder(run, home)
     private_folder(folder)
@@ -226,14 +226,14 @@ def store_for_hosts(
 
 @contextmanager
 def end_of(run: str, settings: StoreSettings) -> Iterator[Callable[[], bool]]:
-    """A function that says whether the run has ended, by its record in the store. It waits for a store that
-    is away."""
+    """A function that returns whether the run has ended, by its record in the store. It waits for a store
+    that is away."""
     with closing(RetryingStore(EtcdStore(settings), PATIENCE, EventLog(run=run))) as store:
         yield Record(store, run, settings.run_key).ended
 
 
 def keep_record(folder: RunFolder, settings: StoreSettings, recipe: Recipe) -> RunResult:
-    """The run of ``recipe`` as the store has it. Its record is brought up to date in ``folder``, unless a
+    """The run of ``recipe`` according to the store. Its record is brought up to date in ``folder``, unless a
     host keeps it there: this machine may have had none."""
     try:
         with folder.locked(), known_record(settings, folder.run) as (record, spec):
@@ -260,7 +260,7 @@ def _catch_up(journal: Journal, record: Record) -> None:
 
 
 def _port(folder: Path) -> int:
-    """The port of the last launcher, if it is free, else another that is."""
+    """The port of the last launcher, if it is free, else another free one."""
     file = folder / "port"
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

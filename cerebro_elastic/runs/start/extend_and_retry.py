@@ -1,11 +1,11 @@
-"""Lets a run go on that has ended, or whose configs have failed.
+"""Continues a run that has ended, or whose configs have failed.
 
-``extend`` gives a run that has ended more epochs or more configs. ``retry`` trains failed configs again, from
-their last checkpoints or from the start, with the code as it is now:
+``extend`` gives an ended run more epochs or more configs. ``retry`` trains failed configs again, from their
+last checkpoints or from the start, with the present code:
 
-- In a live run each is resumed by a transaction of its own.
-- A run that has ended is extended by nothing but them (``RunExtended``), and goes on.
-- A run that has neither ended nor is live goes on, and they are resumed when it does.
+- In a live run each is resumed by its own transaction.
+- An ended run is extended only by them (``RunExtended``), and continues.
+- A run that is neither ended nor live continues, and they are resumed with it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from cerebro_elastic.worker.rendezvous.compatibility import changed_code
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On which terms a run goes on."""
+    """The terms on which a run continues."""
 
     grace: float = GRACE
     """Seconds that nodes have to leave."""
@@ -57,14 +57,14 @@ class Terms:
     watcher: Watcher = field(default_factory=Watcher)
     """It gets lines of text and the run's state."""
     imports: SharedImports | None = None
-    """They have begun; ``None``: new ones are begun."""
+    """Imports that have begun; ``None``: new ones are begun."""
     agrees: Callable[[str], bool] = refuse_other_code
-    """It is asked whether configs go on though the code has changed since they were trained."""
+    """It is asked whether configs continue although the code has changed since they were trained."""
 
     def go_on(
         self, result: RunResult, extended: Spec | None, retried: Sequence[str] = (), by: str = ""
     ) -> RunResult:
-        """Have a run of this machine go on in this process, to its end. What has changed was agreed to."""
+        """Continue a run of this machine in this process, to its end. Changed code was agreed to."""
         launch = Launch(
             result.spec.load_recipe(),
             result.folder,
@@ -78,7 +78,7 @@ class Terms:
         return launch(self.watcher, self.imports)
 
     def leave_to_hosts(self, result: RunResult) -> RunResult:
-        """Say that a run of a shared etcd, in which all is written, waits for its hosts."""
+        """Report that a run of a shared etcd, in which everything is written, waits for its hosts."""
         self.watcher.say(
             f"run {result.run!r} goes on once its hosts are started again, each with the command of before"
         )
@@ -101,8 +101,8 @@ def extend(result: RunResult, wish: Extend, terms: Terms) -> RunResult:
 
 @contextmanager
 def etcd_of_hosts(result: RunResult) -> Iterator[StoreSettings | None]:
-    """In the block: the etcd that hosts of the run share; ``None`` if the run has one of its own. If its data
-    are in this home (``cerebro etcd``, ``torchx run``) it is served for the block."""
+    """In the block: the etcd that hosts of the run share; ``None`` if the run has its own. If its data are in
+    this home (``cerebro etcd``, ``torchx run``) it is served for the block."""
     home = result.folder.path.parent
     data = etcd_folder(result.run, home) / "data"
     if result.shared_store is not None or result.folder.etcd.exists() or not data.exists():
@@ -113,8 +113,8 @@ def etcd_of_hosts(result: RunResult) -> Iterator[StoreSettings | None]:
 
 
 def planned(result: RunResult, wish: Extend) -> Spec:
-    """The spec of the run after the extension that is wished for. All is checked that can be, with torch in a
-    process of its own, and nothing is changed. Raises ``RunError`` as ``Run.extend``."""
+    """The spec of the run after the wished extension. Everything that can be is checked, with torch in its
+    own process, and nothing is changed. Raises ``RunError`` as ``Run.extend``."""
     if not result.ended:
         raise RunError(
             f"run {result.run!r} has not ended: only then can it be extended; if nobody runs it, the command "
@@ -162,7 +162,7 @@ def retry(run: ControlledRun, configs: Sequence[str], by: str, terms: Terms) -> 
     spec, state, ended = result.spec, result.view.state, result.ended
     names = failed_configs(run.id, state, configs)
     after = planned_retry(result, names, by) if ended else spec
-    # Those that an extension lets go on do so by themselves.
+    # Configs that an extension continues are resumed by themselves.
     extension = after.extensions[-1] if after.extensions else None
     resumed = [name for name in names if not may_go_on(state.configs[name], extension)]
     with etcd_of_hosts(result) as shared:
@@ -176,7 +176,7 @@ def retry(run: ControlledRun, configs: Sequence[str], by: str, terms: Terms) -> 
 
 
 def planned_retry(result: RunResult, names: Sequence[str], by: str) -> Spec:
-    """The spec of a run that has ended after the retry. All is checked that can be without its code. Raises
+    """The spec of an ended run after the retry. Everything that can be is checked without its code. Raises
     ``RunError`` as ``Run.retry``."""
     state = result.view.state
     after = retried(result.spec, state, names, by)
@@ -190,12 +190,12 @@ def resume_failed(run: ControlledRun, configs: Sequence[str], by: str) -> list[s
 
     Raises:
         RunError: The run is not live, or none of its configs has failed, or the code has changed since it
-            started: its processes have imported what was there then.
+            started: its processes have imported the former code.
     """
     with live_run(*run.live_place()) as (record, spec):
         names = failed_configs(run.id, record.state(), configs)
         other = changed_code(spec, package=False) if run.store is None else ()
-        # The user's files that are here, but not as the run has them.
+        # The user's files here that differ from the run's.
         if changed := [name for name in other if users_file(name, Path(here(spec.root)))]:
             raise RunError(
                 f"{', '.join(changed)} has changed since run {run.id!r} was started, and its processes go on "
@@ -209,7 +209,7 @@ def resume_failed(run: ControlledRun, configs: Sequence[str], by: str) -> list[s
 def _write_for_hosts(
     result: RunResult, after: Spec, shared: StoreSettings, resumed: Sequence[str], by: str, watcher: Watcher
 ) -> None:
-    """Write to the etcd of hosts that start later: what goes on, and with the code of this machine."""
+    """Write to the etcd of hosts that start later: the continuing configs, and the code of this machine."""
     with record_in(shared, result.run) as record:
         operator = OperatorLedger(record)
         checked = recheck(after, result.recipe, record.state(), watcher, retried=resumed)

@@ -1,6 +1,6 @@
-"""Are the checkpoints there from which configs are to go on?
+"""Do the checkpoints exist from which configs should continue?
 
-``python -m cerebro_elastic.runs.start.heads`` looks, in a process of its own: reading them takes torch.
+``python -m cerebro_elastic.runs.start.heads`` checks, in its own process: reading them takes torch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SHOWN = 8
 
 
 def check_heads(run: str, configs: Iterable[Config]) -> None:
-    """Raise ``RunError`` if a checkpoint from which one of the ``configs`` goes on is gone or damaged; the
+    """Raise ``RunError`` if a checkpoint from which one of the ``configs`` continues is gone or damaged; the
     message names each."""
     begun = [encode(config) for config in configs if config.head is not None]
     gone = call(__name__, "the check of checkpoints", {"configs": begun})["gone"] if begun else []

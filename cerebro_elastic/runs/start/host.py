@@ -50,9 +50,9 @@ ENDED = (
     "run {run!r} has ended; to go on with it: cerebro extend; to run the recipe again: another --run-id (by "
     "torchx: --run_id)"
 )
-"""What is said of an ended ``run``."""
+"""The message on an ended ``run``."""
 _REPORT_SECONDS = 10.0
-"""How long the report of a host that the run has ended stays in etcd."""
+"""Seconds for which a host's report of the run's end stays in etcd."""
 _BRIEF_PATIENCE = 60.0
 """Seconds for which such a host waits for etcd, which it does not need itself."""
 
@@ -72,28 +72,29 @@ def host(
 ) -> RunResult:
     """Take part in the recipe's run with nodes of this machine, and open the run if no host has.
 
-    A run that has ended is not run again: its result is read from the record on this machine, else from etcd.
+    An ended run is not run again: its result is read from the record on this machine, else from etcd.
 
     Args:
         recipe: A YAML file, a mapping, or a recipe.
         run_id: The run's id, by default the recipe's name.
-        hosts: How many such machines take part, at least and at most. Together with ``nodes`` it replaces the
-            recipe's ``nodes``; without them, a run begins with as many nodes and uses all that come.
+        hosts: The least and the most such machines that take part. Together with ``nodes`` it replaces the
+            recipe's ``nodes``; without ``nodes``, a run begins with as many nodes as the least number of
+            hosts, and uses all that come.
         nodes: Number of nodes of this machine. By default one for each accelerator, or for each
             ``node.ranks`` of them; one without any.
         home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
         store: The run's etcd, by default the recipe's. It is waited for.
         grace: Seconds that the nodes have to leave when they are stopped.
-        reuse: Whether the host that opens the run takes over what earlier runs of its home have made.
+        reuse: Whether the host that opens the run takes over results of earlier runs of its home.
         watcher: It gets lines of text and the run's state, as the command line shows them.
-        imports: They have begun; by default new ones are begun here.
+        imports: Imports that have begun; by default new ones are begun here.
 
     Raises:
         CerebroError: The recipe, the data or this machine are wrong.
     """
     if nodes is not None:
         check_count(nodes)
-    # At once: the recipe's gangs may need as many.
+    # At once: the recipe's gangs may need that many.
     checked = load_recipe(recipe, **({} if hosts is None else {"nodes": nodes_of_hosts(hosts, nodes)}))
     if store is None:
         store = StoreSettings.at(_etcd_of(checked))
@@ -126,7 +127,7 @@ def host(
         patient = RetryingStore(EtcdStore(store), PATIENCE, waiting)
         with closing(patient), present(Record(patient, folder.run)):
             _open(patient, store, folder, checked, reuse, watcher, imports)
-            store = with_key(store, folder.run, home)  # perhaps of another host, in a folder that all see
+            store = with_key(store, folder.run, home)  # perhaps of another host, in a shared folder
             record = Record(patient, folder.run, store.run_key)
             record.check_signed(store.trusted)
             check_hosts_recipe(known_spec(record, store), checked)
@@ -139,8 +140,8 @@ def host(
 
 
 def nodes_of_hosts(hosts: NodeRange, nodes: int | None) -> str:
-    """As a recipe's ``nodes``: for these hosts with ``nodes`` nodes each, or for all that come if each
-    has as many as it has devices."""
+    """The recipe's ``nodes``: for these hosts with ``nodes`` nodes each, or, if each has one per device, at
+    least as many nodes as hosts."""
     return str(NodeRange(hosts.min, MOST_NODES)) if nodes is None else hosts.times(nodes)
 
 
@@ -154,7 +155,7 @@ def _etcd_of(recipe: Recipe) -> str:
 
 
 def _check_own(folder: RunFolder, recipe: Recipe, *, ended: bool) -> None:
-    """Raise ``RunError`` unless the run in this machine's folder is the recipe's, and hosts can go on with
+    """Raise ``RunError`` unless the run in this machine's folder is the recipe's, and hosts can continue
     it."""
     if ended:
         check_hosts_recipe(folder.read_spec(), recipe)
@@ -167,8 +168,8 @@ def _check_own(folder: RunFolder, recipe: Recipe, *, ended: bool) -> None:
 
 
 def _report_end(store: StoreSettings, folder: RunFolder, home: str | Path | None, *, ended: bool) -> None:
-    """Report to an etcd that serves this run alone that this host has come and gone, and whether the run has
-    ended by its record, so that the etcd does not wait for hosts for ever. It is no error if that fails."""
+    """Report to an etcd that serves only this run that this host has come and gone, and whether the run has
+    ended by its record, so that the etcd does not wait for hosts for ever. A failure is not an error."""
     key = RunKey.from_env(os.environ)
     file = etcd_folder(folder.run, home) / "key"
     with suppress(CerebroError):
@@ -184,7 +185,7 @@ def _report_end(store: StoreSettings, folder: RunFolder, home: str | Path | None
 
 
 class _WaitingLog(EventLog):
-    """Says what is waited for to the person who started the host."""
+    """Reports waits to the person who started the host."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__()
@@ -198,7 +199,7 @@ class _WaitingLog(EventLog):
 
 
 def _await(store: StoreSettings, folder: RunFolder, patience: float, log: EventLog) -> None:
-    """Wait until etcd answers, be it with a refusal, for the run's key may not be here yet."""
+    """Wait until etcd answers, even with a refusal: the run's key may not be here yet."""
     bare = replace(store, user=None, password=None, run_key=None)
     patient = RetryingStore(EtcdStore(bare), patience, log)
     with closing(patient), suppress(StoreRefused):
@@ -214,7 +215,7 @@ def _open(
     watcher: Watcher,
     imports: SharedImports,
 ) -> None:
-    """Open the run, if no host has or does so meanwhile; with a new key, if the etcd needs one."""
+    """Open the run, unless a host has done so or does so now; with a new key, if the etcd needs one."""
     keys = Keys(folder.run)
     if store.get(keys.spec) is not None:
         return
@@ -225,7 +226,7 @@ def _open(
         with folder.locked():
             _check_new(folder)
             env = imports.load(recipe, folder, watcher.say)
-            if recipe.nodes.auto:  # for each host another number
+            if recipe.nodes.auto:  # a different number for each host
                 recipe = load_recipe(recipe, nodes=nodes_of_hosts(NodeRange(1, 1), None))
             spec = new_spec(folder, recipe, watcher, partial(preflight, env=env), reuse=reuse)
             key = settings.run_key

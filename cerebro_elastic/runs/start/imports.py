@@ -1,4 +1,4 @@
-"""What the processes of a run import: a fork server of this machine does it once for all of them.
+"""The imports of a run's processes: a fork server of this machine does them once for all.
 
 This module imports little, so that the server can start first and work while this process imports the rest.
 """
@@ -24,8 +24,8 @@ _ALWAYS = ("torch", "torch.distributed.run", *_OURS)
 
 
 class SharedImports:
-    """A fork server that begins with what every run imports. There is none on other systems than Linux, nor
-    if ``$CEREBRO_FORKSERVER`` is ``off`` or names one. It ends with this context.
+    """A fork server that begins with the imports common to all runs. It exists only on Linux, and not if
+    ``$CEREBRO_FORKSERVER`` is ``off`` or names one. It ends with this context.
 
     A run whose task takes numpy's arrays has two of them: with torch for agents, and without for ranks.
     """
@@ -49,10 +49,10 @@ class SharedImports:
         return {SOCKET: self._servers[0].path} if self._servers else {}
 
     def load(self, recipe: Recipe, folder: RunFolder, say: Callable[[str], None]) -> Mapping[str, str]:
-        """Have the server import what the recipe needs, too, on the first call.
+        """Have the server also import the recipe's modules, on the first call.
 
         Returns:
-            What processes that are to be its forks have in their environment, besides this process's.
+            The environment of processes that should be its forks, besides this process's.
         """
         if self._named is None:
             self._named = self._load(recipe, folder, say) if self._servers else {}

@@ -36,7 +36,7 @@ from cerebro_elastic.worker.rendezvous.compatibility import check_compatible
 
 
 class NodesLeft(Exception):
-    """This machine's nodes have left the run as they were asked to."""
+    """This machine's nodes have left the run on request."""
 
 
 def join(
@@ -59,14 +59,13 @@ def join(
             nodes' logs, are written to a folder in it.
         store: The run's etcd, by default that of the run in ``home``.
         name: The node's name, by default the host's with a random suffix.
-        nodes: Number of nodes of this machine; they share its accelerators and are numbered behind
-            ``name``. By default there is one for each accelerator, or for each ``node.ranks`` of them;
-            one without any.
+        nodes: Number of nodes of this machine; they share its accelerators and their numbers follow ``name``.
+            By default one for each accelerator, or for each ``node.ranks`` of them; one without any.
         grace: Seconds that the nodes have to leave when they are stopped.
         watcher: It gets lines of text and the run's state, as the command line shows them.
 
     Returns:
-        The run's result, as far as the run has come when this machine leaves it.
+        The run's result at the moment when this machine leaves it.
 
     Raises:
         RunError: This machine cannot join, or its nodes cannot work.
@@ -155,7 +154,7 @@ def join_as(
 
 
 def _check(record: Record, spec: Spec, node: str) -> None:
-    """Whether this machine can be the run's ``node``, as far as that is known without torch."""
+    """Check that this machine can be the run's ``node``, as far as that is known without torch."""
     run = spec.plan.run
     check_id(node, "the node's name")
     taken = record.node(node)
@@ -167,7 +166,7 @@ def _check(record: Record, spec: Spec, node: str) -> None:
 
 
 def _check_files(spec: Spec) -> None:
-    """Check that this machine sees the folders of the run, and not others of the same paths."""
+    """Check that this machine sees the run's own folders, and not others with the same paths."""
     for what, url, key in (("data", spec.data, "data.url"), ("checkpoints", spec.storage, "checkpoints")):
         place = locate_files(url)
         if place.local and not Path(place.path).is_dir():
@@ -183,7 +182,7 @@ def _check_files(spec: Spec) -> None:
 
 
 def _check_data(spec: Spec) -> None:
-    """Check that this machine has the run's dataset, and all of it. Elsewhere all machines see the same."""
+    """Check that this machine has the run's whole dataset. At a URL all machines see the same."""
     if locate_files(spec.data).local:
         verify_sizes(spec.data, check_unchanged(spec.data, spec.data_digest))
 

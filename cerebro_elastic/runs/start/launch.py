@@ -67,7 +67,7 @@ class Launch:
     recipe: Recipe
     folder: RunFolder
     store: StoreSettings | None = None
-    """The etcd to use; ``None`` for one of the run's own."""
+    """The etcd to use; ``None`` for the run's own."""
     fresh: bool = False
     """Whether to throw away an earlier run of this id."""
     grace: float = GRACE
@@ -77,15 +77,15 @@ class Launch:
     study: Any = None
     """The ``optuna.Study`` that gets the configs as trials; ``None`` without one."""
     extended: Spec | None = None
-    """The spec of the run, which has ended, after an extension that is to be made; ``None`` without one."""
+    """The spec of the run, which has ended, after an extension still to be made; ``None`` without one."""
     agrees: Callable[[str], bool] = refuse_other_code
-    """It is asked whether configs go on though the code has changed since they were trained."""
+    """It is asked whether configs continue although the code has changed since they were trained."""
     retried: Sequence[str] = ()
-    """The failed configs of a run that has not ended that are tried again."""
+    """The failed configs of an unfinished run that are tried again."""
     by: str = ""
-    """The name of the person who has them tried again, for the record."""
+    """The name of the person who requests that, for the record."""
     reuse: bool = False
-    """Whether a new run takes over what earlier runs of its home have made."""
+    """Whether a new run takes over results of earlier runs of its home."""
 
     @classmethod
     def of(
@@ -133,7 +133,7 @@ class Launch:
         return result
 
     def _run(self, watcher: Watcher, imports: SharedImports | None) -> CallbackCaller:
-        """Run what is left of the run. Returns the caller of the callbacks, for the run's end."""
+        """Run the rest of the run. Returns the caller of the callbacks, for the run's end."""
         folder = self.folder
         recipe = self.recipe
         if not self.fresh and folder.spec.exists():
@@ -155,14 +155,14 @@ class Launch:
             check_code(spec, state, self.agrees, self.retried)
         if self.store is not None:
             check_store(self.store, folder.run, known=spec is not None)
-        if spec is None and imports is None:  # else the command has looked, before it imported this file
+        if spec is None and imports is None:  # else the command has checked, before it imported this file
             check_places(recipe)
         with ExitStack() as stack:
             imports = stack.enter_context(imports or SharedImports())
             delete_former = stack.enter_context(folder.emptied()) if self.fresh else None
             env = imports.load(recipe, folder, watcher.say)
             journal = Journal(folder.history)
-            # While the imports go on, which all below wait for: what this process needs itself.
+            # During the imports, for which everything below waits: this process's own needs.
             settings = self._store_settings(stack, watcher)
             tensorboard_of(recipe)
             accelerators = accelerators_of(recipe, imports.agents)
@@ -170,13 +170,13 @@ class Launch:
                 recipe = load_recipe(recipe, nodes=accelerators.nodes_of(recipe))
             for note in check_room(recipe, recipe.nodes.min, cores_here(), accelerators):
                 watcher.say(f"note: {note}")
-            of_host = {**env, "CEREBRO_CACHE": str(folder.cache)}  # as the ranks here have it
+            of_host = {**env, "CEREBRO_CACHE": str(folder.cache)}  # like the ranks here
             elsewhere = bool(accelerators.names)
             check = stack.enter_context(BackgroundCheck(folder, watcher.say, of_host, elsewhere=elsewhere))
             if spec is None:
                 spec = new_spec(folder, recipe, watcher, check.preflight, reuse=self.reuse)
             elif spec.recipe.get("checkpoints") is not None:
-                claim(spec.storage, folder)  # it may have been moved
+                claim(spec.storage, folder)  # the folder may have been moved
             if delete_former is not None:
                 self._delete_elsewhere(spec, watcher)
                 delete_former()
@@ -188,7 +188,7 @@ class Launch:
 
     def _delete_elsewhere(self, spec: Spec, watcher: Watcher) -> None:
         """Delete the checkpoints and logs that the former run of this id has left outside its folder. At the
-        place of the run of ``spec``, which owns it now, no more than these."""
+        place of the run of ``spec``, which owns it now, delete only these."""
         try:
             former = RunFolder(self.folder.former).read_spec()
         except RunError:

@@ -1,7 +1,8 @@
-"""The accelerators of this machine that torch can use, and which of them each node gets.
+"""The accelerators of this machine that torch can use, and their division among nodes.
 
-Files in ``/dev`` do not say what torch can do (the driver may be too old, torch without CUDA, the maker
-another one), and a process that has asked torch can hand no device on to its forks. So a child asks, once.
+Files in ``/dev`` do not show what torch can use (the driver may be too old, torch without CUDA, the maker a
+different one), and a process that has queried torch cannot hand devices on to its forks. So a child does it,
+once.
 """
 
 from __future__ import annotations
@@ -19,26 +20,27 @@ from cerebro_elastic.system.subprocess_call import call, serve
 from cerebro_elastic.system.words import counted
 
 _NO_GPU = (None, "", "-1", "NoDevFiles")
-"""Of ``CUDA_VISIBLE_DEVICES``: nothing is said, or that no GPU is wanted (the last by Slurm)."""
+"""Values of ``CUDA_VISIBLE_DEVICES`` without a GPU: unset, or no GPU wanted (the last by Slurm)."""
 _WORDS = {"hpu": "HPU", "npu": "NPU"}
 
 
 @dataclass(frozen=True, slots=True)
 class Accelerators:
-    """What a run's nodes on this machine share."""
+    """The accelerators that a run's nodes on this machine share."""
 
     kind: str = CPU
-    """As torch names it: ``cuda``, ``xpu``, ...; ``cpu`` without any."""
+    """The kind in torch's words: ``cuda``, ``xpu``, ...; ``cpu`` without any."""
     names: tuple[str, ...] = ()
-    """As the maker's variable names them (``CUDA_VISIBLE_DEVICES``)."""
+    """Their names in the maker's variable (``CUDA_VISIBLE_DEVICES``)."""
     hardware: str = CPU
     """The name of the first one."""
     in_machine: int = 0
-    """How many NVIDIA GPUs have a file in ``/dev``: more than torch can use, or than this process may use."""
+    """The number of NVIDIA GPUs with a file in ``/dev``: it may be more than torch can use, or this process
+    may use."""
 
     def share(self, nodes: int) -> list[Mapping[str, str]]:
-        """What each of ``nodes`` nodes has in its environment: equally many devices, all different; where
-        there are fewer devices than nodes, one for each, in turn, and that they share it."""
+        """The environment of each of ``nodes`` nodes: equally many devices, all different; with fewer devices
+        than nodes, one for each, in turn, and a note that they share it."""
         variable, count = VISIBLE.get(self.kind), len(self.names)
         if variable is None or not count:
             return [{}] * nodes
@@ -48,11 +50,11 @@ class Accelerators:
         return [{variable: self.names[i % count], SHARED: "yes"} for i in range(nodes)]
 
     def nodes_of(self, recipe: Recipe) -> int:
-        """How many nodes use all of them: what ``nodes: auto`` means here."""
+        """The number of nodes that use all of them: the meaning of ``nodes: auto`` here."""
         return max(1, len(self.names) // recipe.node.ranks)
 
     def check(self, nodes: int, recipe: Recipe) -> None:
-        """Raise ``RecipeError`` unless each rank of ``nodes`` nodes gets a device where it needs its own."""
+        """Raise ``RecipeError`` unless each rank of ``nodes`` nodes gets a device if it needs its own."""
         count, ranks = len(self.names), recipe.node.ranks
         wanted = nodes * ranks
         if not count or wanted <= count or (ranks == 1 and recipe.gang == 1):
@@ -80,7 +82,7 @@ class Accelerators:
         return f"on {total} {self._word}{'' if count == 1 else 's'} ({self.hardware})"
 
     def idle(self, nodes: int, ranks: int) -> int:
-        """How many devices ``nodes`` nodes leave without a rank."""
+        """The number of devices that ``nodes`` nodes leave without a rank."""
         return max(0, len(self.names) - nodes * ranks)
 
     @property
@@ -89,8 +91,9 @@ class Accelerators:
 
 
 def accelerators_of(recipe: Recipe, env: Mapping[str, str]) -> Accelerators:
-    """What the nodes of a run of ``recipe`` share here. ``env`` names the fork server that has torch.
-    Frameworks other than torch find their devices themselves: they share NVIDIA's by their files."""
+    """The accelerators that the nodes of a run of ``recipe`` share here. ``env`` names the fork server that
+    has torch. Frameworks other than torch find their devices themselves: they share NVIDIA's by their
+    files."""
     files = _files()
     if recipe.task.ARRAYS != "torch":
         names = _named("cuda", None if VISIBLE["cuda"] in os.environ else len(files))
@@ -101,7 +104,7 @@ def accelerators_of(recipe: Recipe, env: Mapping[str, str]) -> Accelerators:
 
 
 def _named(kind: str, count: int | None) -> tuple[str, ...]:
-    """The names of the first ``count`` devices that this process may use, or of all that are named."""
+    """The names of the first ``count`` devices that this process may use, or of all named ones."""
     given = os.environ.get(VISIBLE.get(kind, ""))
     numbers = ",".join(map(str, range(count or 0)))
     named = [name.strip() for name in (numbers if given is None else given).split(",")]

@@ -42,7 +42,7 @@ _END_SECONDS = 20.0
 
 
 StopCondition: TypeAlias = Callable[[LocalAgents, list[Event], State], None]
-"""Raises if this machine is to stop taking part with its agents."""
+"""Raises if this machine should stop taking part with its agents."""
 
 
 def take_part(
@@ -59,12 +59,12 @@ def take_part(
     env: Mapping[str, str],
     accelerators: Accelerators,
 ) -> None:
-    """Take part until the run has ended: with nodes of these ``names``, which are kept working, and as its
-    leader whenever elected.
+    """Take part until the run has ended: with nodes of these ``names``, which are restarted as needed, and as
+    its leader whenever elected.
 
     The stop condition is called after each event and about twice a second; this machine stops taking part
-    when it raises, and on Ctrl-C and SIGTERM. The ``journal`` also records what the nodes do while they are
-    stopped. The nodes have ``grace`` seconds to leave and ``env`` in their environment, and share the
+    when it raises, and on Ctrl-C and SIGTERM. The ``journal`` also records the nodes' events during their
+    stop. The nodes have ``grace`` seconds to leave and ``env`` in their environment, and share the
     ``accelerators``.
     """
     recipe = spec.load_recipe()
@@ -127,8 +127,8 @@ def copy_of_record(
     candidate: Candidate,
     say: Callable[[str], None],
 ) -> RecordCopy | None:
-    """What copies the record to the storage of checkpoints while the candidate leads; ``None`` if that is the
-    run's folder, which has it."""
+    """The copy of the record on the storage of checkpoints, kept while the candidate leads; ``None`` if that
+    storage is the run's folder, which has the record."""
     if settings.run_key is None or locate(spec.storage).path == str(folder.path):
         return None
     return RecordCopy(folder, spec.storage, settings.run_key, candidate.name, lambda: candidate.leads, say)
@@ -145,21 +145,21 @@ def publish_endpoint(folder: RunFolder, settings: StoreSettings) -> Iterator[Non
 
 
 PRESENT_SECONDS = 1.5 * PATIENCE
-"""How long a machine counts as present that has fallen silent. One that leaves says so. Presence is renewed
-each third of this: so it outlasts any outage for which machines wait for etcd."""
+"""Seconds for which a silent machine counts as present. One that leaves says so. Presence is renewed each
+third of this, so it outlasts any outage for which machines wait for etcd."""
 _LOOK_SECONDS, _LEAVE_SECONDS, _LEAST_SECONDS = 1.0, 2.0, 0.5
 
 
 @contextmanager
 def present(record: Record, seconds: float = PRESENT_SECONDS) -> Iterator[None]:
-    """Register this machine for the block as one that takes part in the run; again, if that is lost."""
+    """Register this machine for the block as a participant of the run; again, if that is lost."""
     key, host = record.keys.hosts + uuid.uuid4().hex, json.dumps({"host": socket.gethostname()}).encode()
     left = threading.Event()
 
     def register() -> LeaseKeeper:
         keeper = LeaseKeeper(record.store, seconds)
         while True:
-            with suppress(TxnUnknown):  # to write it twice does no harm
+            with suppress(TxnUnknown):  # writing it twice does no harm
                 record.store.txn([], [Put(key, host, keeper.lease)])
                 return keeper
 
@@ -177,5 +177,5 @@ def present(record: Record, seconds: float = PRESENT_SECONDS) -> Iterator[None]:
         yield
     finally:
         left.set()
-        # Without etcd it takes longer, and is of no use.
+        # Without etcd it takes longer and is useless.
         thread.join(within(_LEAVE_SECONDS, _LEAST_SECONDS))

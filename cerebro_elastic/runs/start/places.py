@@ -1,5 +1,5 @@
-"""Are the dataset and the place of checkpoints that a recipe names there? They are looked at before torch and
-the user's modules are imported, which takes many seconds."""
+"""Do a recipe's dataset and place of checkpoints exist? They are checked before torch and the user's modules
+are imported, which takes many seconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cerebro_elastic.system.files import exists, in_a_hurry, locate, redacted, r
 
 
 def check_places(recipe: Recipe) -> None:
-    """Raise ``DataError`` if there is no dataset at the recipe's ``data.url``, and as ``write_probe`` for its
+    """Raise ``DataError`` if the recipe's ``data.url`` has no dataset, and as ``write_probe`` for its
     ``checkpoints``."""
     with in_a_hurry():
         if recipe.data.url is not None:

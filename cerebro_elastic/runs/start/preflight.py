@@ -1,8 +1,8 @@
 """The check before a run starts: of the user's code with every config, and of the data.
 
-``python -m cerebro_elastic.runs.start.preflight`` does it in a process of its own, because it imports torch
-and the user's modules, and the leader's process imports neither. If the request says so, the process goes on
-to check whether units equal an ordinary fit (``check_configs.py``)."""
+``python -m cerebro_elastic.runs.start.preflight`` does it in its own process, because it imports torch and
+the user's modules, and the leader's process imports neither. If requested, the process then checks whether
+units equal an ordinary fit (``check_configs.py``)."""
 
 from __future__ import annotations
 
@@ -53,29 +53,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PreflightResult:
-    """The data and the code that a run starts with."""
+    """The data and the code with which a run starts."""
 
     data: str
     """Folder or URL of the prepared data."""
     data_digest: str
     partitions: int
     validations: int
-    """Number of partitions that units of their own could evaluate for each config."""
+    """The number of partitions that separate units could evaluate for each config."""
     code: Mapping[str, str]
     """The digest of each of the user's files, and of those that the task reads, by its path below the
     recipe's folder or, elsewhere, by its path."""
     notes: Sequence[str] = ()
-    """What people should know of the first batch."""
+    """Notes for people on the first batch."""
     differing: Mapping[str, str] = field(default_factory=dict)
     """``Spec.differing``."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckMode:
-    """How the check goes on behind the preflight."""
+    """The mode of the check that follows the preflight."""
 
     folder: str
-    """The folder of states meanwhile."""
+    """The folder of states during the check."""
     beside: bool
     """Whether a run starts beside it."""
 
@@ -89,8 +89,8 @@ def preflight(
     env: Mapping[str, str] | None = None,
 ) -> PreflightResult:
     """Check the task with every config, and the dataset at ``data``, which is prepared first if ``prepare``;
-    train and validate the first batch, unless the recipe or ``CEREBRO_CHECK`` says ``off``. Raises what is
-    wrong: a ``RecipeError``, ``TaskError``, ``DataError``, ... ``env`` is as for ``call``."""
+    train and validate the first batch, unless the recipe or ``CEREBRO_CHECK`` says ``off``. Raises each
+    problem as a ``RecipeError``, ``TaskError``, ``DataError``, ... ``env`` is as for ``call``."""
     result, process = preflight_and_check(recipe, hparams, data, prepare=prepare, mode=None, env=env)
     process.end()
     return result
@@ -105,9 +105,9 @@ def preflight_and_check(
     mode: CheckMode | None,
     env: Mapping[str, str] | None = None,
 ) -> tuple[PreflightResult, SubprocessCall]:
-    """The preflight, and its process, which goes on to check whether units equal an ordinary fit, if there is
-    a ``mode``. Each further answer is a ``CheckedConfig``, or names the ``PART`` of the check that is done
-    next. Only where a run is to start ``beside`` it, the first batch comes first."""
+    """The preflight, and its process, which with a ``mode`` then checks whether units equal an ordinary fit.
+    Each further answer is a ``CheckedConfig``, or names the next ``PART`` of the check. The first batch comes
+    first only if a run starts ``beside`` it."""
     source = recipe.source
     request = {
         "recipe": recipe.resolved(),
@@ -164,7 +164,7 @@ def check(
     if recipe.task.ARRAYS == "torch":
         from cerebro_elastic.training.parallel.base import make_parallelism
 
-        for strategy in allowed:  # it may not be usable, or not with these options
+        for strategy in allowed:  # it may be unusable, or not usable with these options
             make_parallelism(strategy.parallelism, strategy.options)
     loader = loader_settings(recipe)
     _check_loggers(recipe)
@@ -223,7 +223,7 @@ def check(
 
 
 def _moved_by_folds(recipe: Recipe, manifest: Manifest) -> Sequence[str]:
-    """What folds fetch beside training, if they are validated within it."""
+    """Notes on the fetches of folds besides training, if they are validated within it."""
     if not recipe.folds or recipe.validates_apart:
         return ()
     size = bytes_text(sum(partition.bytes for partition in manifest.train))
@@ -237,7 +237,7 @@ def _moved_by_folds(recipe: Recipe, manifest: Manifest) -> Sequence[str]:
 def _check_apart(
     recipe: Recipe, task: Task, hparams: Sequence[Mapping[str, Any]], allowed: Sequence[Strategy]
 ) -> None:
-    """Raise ``RecipeError`` if the task cannot be validated by units of their own."""
+    """Raise ``RecipeError`` if the task cannot be validated by separate units."""
     from cerebro_elastic.training.task import WatchesValidation
 
     why = None
@@ -272,8 +272,8 @@ def _check_folds(folds: int, manifest: Manifest, data: str) -> None:
 
 
 def _check_batches(recipe: Recipe, manifest: Manifest, hparams: Mapping[str, Any]) -> None:
-    """Raise ``DataError`` if a partition has no whole batch, and short ones are left out. Rows that are only
-    estimated are looked at when they are counted."""
+    """Raise ``DataError`` if a partition has no whole batch, and short ones are left out. Estimated rows are
+    checked when they are counted."""
     if not manifest.estimated:
         batch_count(min(manifest.rows), *batches_in(recipe, manifest, hparams))
 
@@ -290,8 +290,8 @@ def _check_cache(recipe: Recipe, manifest: Manifest) -> None:
 
 
 def _check_loggers(recipe: Recipe) -> None:
-    """Make the loggers that may refuse to work once, to find errors early. The run makes them in processes of
-    their own."""
+    """Make the loggers that may refuse to work once, to find errors early. The run makes them in their own
+    processes."""
     if specs := lightning_loggers(recipe.loggers):
         registry.load("cerebro.loggers", "lightning")(specs, recipe.name, recipe.root, Path())
     for name, arguments in tracker_arguments(recipe.loggers).items():
@@ -311,9 +311,9 @@ def _checked_data(recipe: Recipe, datasets: NumberedDatasets | None, url: str, *
 
 
 def code_of(root: Path) -> dict[str, str]:
-    """The digests of the user's files that are imported, now or when their code runs: by the names that they
-    have on all machines, or by their paths if they lie elsewhere, as those of an editable package do."""
-    imported = list(sys.modules.values())  # of a lazy module, __getattr__ would import it
+    """The digests of the user's files that are imported, now or when their code runs: by their common names
+    on all machines, or by their paths if they are elsewhere, like those of an editable package."""
+    imported = list(sys.modules.values())  # __getattr__ of a lazy module would import it
     modules = [Path(file) for m in imported if (file := getattr(m, "__dict__", {}).get("__file__"))]
     found: dict[str, Path] = {}
     while modules:
@@ -326,8 +326,8 @@ def code_of(root: Path) -> dict[str, str]:
 
 
 def _name_elsewhere(file: Path) -> str | None:
-    """The path of a file that is in no environment. ``None`` for what a library has written to a new folder:
-    its name is another one in each process."""
+    """The path of a file outside all environments. ``None`` for a file that a library has written to a new
+    folder: its name differs in each process."""
     if is_library(str(file)) or not file.is_file() or is_library(str(file.resolve())):
         return None
     folder = file.parent
@@ -380,7 +380,7 @@ def _check_exactness(request: Mapping[str, Any], answer: Answer) -> None:
 def check_start(recipe: Recipe, points: Sequence[HParams], data: str, manifest: Manifest) -> None:
     """Begin a unit with the recipe's checkpoint and each of the ``points``, and stop it after a batch.
 
-    Raises ``RecipeError`` for a model that does not take it, ``CheckpointError`` if it cannot be read.
+    Raises ``RecipeError`` for a model that does not accept it, ``CheckpointError`` if it cannot be read.
     """
     from cerebro_elastic.hop import checkpoint
     from cerebro_elastic.training.task import Stopped

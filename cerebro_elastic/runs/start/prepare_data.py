@@ -35,7 +35,7 @@ def prepare(
 ) -> Manifest:
     """Shuffle a dataset once and write it as partitions. A recipe's ``data.url`` names the result.
 
-    The same input gives the same bytes. A destination that has this very dataset is kept as it is.
+    The same input gives the same bytes. A destination that has this very dataset is left unchanged.
 
     Args:
         source: A path or URL of arrays, tables, pictures or tar archives, or a function that returns
@@ -93,7 +93,7 @@ def prepare_recipe(recipe: Recipe, destination: str) -> None:
 
 
 def open_recipe(recipe: Recipe, destination: str) -> str:
-    """List, count and deal the recipe's shards, and return the URL of the dataset that they are, below
+    """List, count and deal the recipe's shards, and return the URL of the resulting dataset, below
     ``destination``."""
     from cerebro_elastic.data.shards.opening import ShardSources, open_shards
 
@@ -111,7 +111,7 @@ def open_recipe(recipe: Recipe, destination: str) -> str:
 
 
 def _settings(recipe: Recipe, keys: Iterable[str], **settings: Any) -> PrepareSettings:
-    """The recipe's own for ``keys``, and others."""
+    """The recipe's settings for ``keys``, and others."""
     data = {key: getattr(recipe.data, key) for key in keys}
     if recipe.folds and (data.get("stratify") or data.get("split_by")):
         settings["folds"] = recipe.folds
@@ -119,7 +119,7 @@ def _settings(recipe: Recipe, keys: Iterable[str], **settings: Any) -> PrepareSe
 
 
 def _rows_written(recipe: Recipe) -> Callable[[], Mapping[str, Any]]:
-    """What returns the dataset whose rows are to be written."""
+    """A function that returns the dataset whose rows should be written."""
     assert recipe.data.dataset is not None
     function = import_object(recipe.data.dataset, recipe.root)
     missing = sorted(arguments.required(function) - recipe.data.args.keys())

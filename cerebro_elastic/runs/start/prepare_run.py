@@ -1,4 +1,4 @@
-"""Opens a run: the checks, and the files that are written before any process starts."""
+"""Opens a run: the checks, and the files written before any process starts."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from cerebro_elastic.system.words import counted, for_reader, option
 from cerebro_elastic.worker.rendezvous.compatibility import PACKAGE, package_digest
 
 _PATIENCE = 2.0
-"""Seconds for which a store is waited for that may be gone with its run."""
+"""Seconds of the wait for a store that may be gone with its run."""
 
 
 class Preflight(Protocol):
-    """``preflight``, or one that goes on to check configs in the background."""
+    """``preflight``, or one that then checks configs in the background."""
 
     def __call__(
         self, recipe: Recipe, hparams: Sequence[Mapping[str, Any]], data: str, *, prepare: bool
@@ -53,7 +53,7 @@ class Preflight(Protocol):
 
 
 def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
-    """The spec of the run in this folder, if it has one. Raises ``RunError`` if it is of another recipe."""
+    """The spec of the run in this folder, if any. Raises ``RunError`` if it is of another recipe."""
     if not folder.spec.exists():
         return None
     spec = folder.read_spec()
@@ -69,9 +69,9 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
 
 
 def check_same(spec: Spec, recipe: Recipe, what: str, advice: str) -> None:
-    """Raise ``RunError`` unless ``recipe`` is that of the run ``spec``, apart from what a warm start has
-    replaced. The recipe from before an extension is the run's, too, and a number that it leaves open is any.
-    The message begins with ``what``, and ends with the ``advice``."""
+    """Raise ``RunError`` unless ``recipe`` is that of the run ``spec``, apart from values replaced by a warm
+    start. The recipe from before an extension is the run's, too, and a number that it leaves open matches
+    any. The message begins with ``what``, and ends with the ``advice``."""
     recipe = load_recipe_of(spec.recipe, recipe)
     if recipe.digest in (spec.recipe_digest, *(extension.digest_before for extension in spec.extensions)):
         return
@@ -82,7 +82,7 @@ def check_same(spec: Spec, recipe: Recipe, what: str, advice: str) -> None:
 
 
 def check_project(folder: RunFolder, recipe: Recipe) -> None:
-    """Raise ``RunError`` if the run here is of a recipe in another folder. One that is gone was moved."""
+    """Raise ``RunError`` if the run here is of a recipe in another folder. A missing folder was moved."""
     if not folder.spec.exists():
         return
     try:
@@ -114,7 +114,7 @@ def state_in(folder: RunFolder) -> State:
 
 
 def ended_texts(folder: RunFolder, spec: Spec, state: State) -> Iterator[str]:
-    """What to say to somebody who runs a recipe whose run has ended: how to go on with it."""
+    """The messages to a person who runs a recipe whose run has ended: how to continue it."""
     run = folder.run
     yield (
         f"run {run!r} has ended before; to go on with it: "
@@ -124,7 +124,7 @@ def ended_texts(folder: RunFolder, spec: Spec, state: State) -> Iterator[str]:
     if changed := other_code(spec):
         yield f"note: {'; '.join(changed)}: the results below are of the code of then"
     failed = sum(config.status is Status.FAILED for config in state.configs.values())
-    if failed and (python := for_reader("", how_to_retry(folder))):  # a command says it with the results
+    if failed and (python := for_reader("", how_to_retry(folder))):  # a command shows it with the results
         yield f"{failed} of {counted(len(state.configs), 'config')} failed; {python}"
     manifest = manifest_of(spec)
     if manifest is not None and manifest.test and not state.measured:
@@ -135,15 +135,15 @@ def ended_texts(folder: RunFolder, spec: Spec, state: State) -> Iterator[str]:
 
 
 def check_extendable(folder: RunFolder, state: State, extended: Spec) -> None:
-    """Raise ``RunError`` if the run in this folder, which is in this ``state``, was extended or has gone on
+    """Raise ``RunError`` if the run in this folder, which is in this ``state``, was extended or has continued
     since ``extended`` was made."""
     if (known := folder.read_spec()) != specs_of(extended)[-2] or not has_ended(state, known):
         raise RunError(_EXTENDED.format(run=folder.run))
 
 
 def extend_in_store(record: Record, extended: Spec) -> Spec:
-    """Extend the run of ``record``, which has ended, unless that was done. Returns the spec, with the code
-    that the run had last. Raises ``RunError`` if somebody else has extended the run meanwhile."""
+    """Extend the run of ``record``, which has ended, unless that was done. Returns the spec, with the run's
+    last code. Raises ``RunError`` if somebody else has extended the run since."""
     present = record.spec()
     if present is not None:
         extended = replace(extended, code=present.code)
@@ -161,7 +161,7 @@ _EXTENDED = (
 
 def gone_on(folder: RunFolder, settings: StoreSettings) -> Spec | None:
     """The spec of the run in this folder, which has ended by its history, if an operator has extended it in
-    its store since. The folder has it then. ``None`` if not, or if the store is not in reach."""
+    its store since. The folder has it then. ``None`` if not, or if the store is out of reach."""
     with suppress(CerebroError), record_in(replace(settings, patience=_PATIENCE), folder.run) as record:
         record.check_signed(settings.trusted)
         spec = record.spec()
@@ -179,8 +179,8 @@ def new_spec(
     *,
     reuse: bool = False,
 ) -> Spec:
-    """Check everything that can be checked, prepare the data, take over what earlier runs have made if the
-    run is to ``reuse`` it, and write the spec's copy, which makes the folder one of a run."""
+    """Check everything that can be checked, prepare the data, take over results of earlier runs with
+    ``reuse``, and write the spec's copy, which makes the folder one of a run."""
     url, source = recipe.data.url, recipe.data.source or recipe.data.dataset or recipe.data.datamodule
     code = "the recipe, the module and the data" if source is None else "the recipe and the module"
     more = "" if source is None else f", preparing the data of {redacted(source)}"
@@ -218,7 +218,7 @@ def new_spec(
 
 
 def _data_place(recipe: Recipe, folder: RunFolder) -> str:
-    """Where the run's dataset goes. Of shards that is their manifest, which all machines read."""
+    """The place of the run's dataset. For shards that is their manifest's, which all machines read."""
     if recipe.data.shards is not None and recipe.checkpoints is not None:
         return f"{recipe.rooted(recipe.checkpoints)}/{folder.run}/data"
     return str(folder.data)
@@ -260,7 +260,7 @@ def _checked(
     *,
     prepare: bool,
 ) -> tuple[PreflightResult, Mapping[str, str]]:
-    """The preflight, whose notes are said, and the digests of all code, that of this package too."""
+    """The preflight, whose notes are reported, and the digests of all code, this package's included."""
     Thread(target=package_digest, daemon=True).start()  # beside the preflight
     checked = preflight(recipe, hparams, data, prepare=prepare)
     for note in checked.notes:
@@ -304,8 +304,8 @@ def check_store(settings: StoreSettings, run: str, *, known: bool) -> None:
 
 
 def going_on(spec: Spec, state: State, retried: Collection[str] = ()) -> list[Config]:
-    """The configs that are trained when a run with this ``spec`` goes on from this ``state``; failed ones if
-    they are ``retried``, or an extension lets them."""
+    """The configs to train when a run with this ``spec`` continues from this ``state``; failed ones if they
+    are ``retried``, or an extension continues them."""
     extension = spec.extensions[-1] if spec.extensions else None
     return [
         config
@@ -315,21 +315,21 @@ def going_on(spec: Spec, state: State, retried: Collection[str] = ()) -> list[Co
 
 
 def refuse_other_code(question: str) -> bool:
-    """The default of ``Launch.agrees``: raises ``RunError``, which says how to go on."""
+    """The default of ``Launch.agrees``: raises ``RunError``, which says how to continue."""
     yes = option("yes", "changed_code=True")
     raise RunError(f"{question}. To go on so, give {yes}; else restore the code, or start another run")
 
 
 def agreement(changed_code: bool) -> Callable[[str], bool]:
-    """``Launch.agrees`` of somebody who agrees beforehand, or does not."""
+    """``Launch.agrees`` with the answer given beforehand."""
     return (lambda _question: True) if changed_code else refuse_other_code
 
 
 def check_code(
     spec: Spec, state: State, agrees: Callable[[str], bool], retried: Collection[str] = ()
 ) -> None:
-    """Have somebody agree that configs go on with other code than that by which they were trained so far.
-    Nobody is asked for failed configs that are tried again: for them the code was changed.
+    """Have somebody agree that configs continue with code other than that of their training so far. Failed
+    configs that are tried again need no consent: for them the code was changed.
 
     Raises:
         RunError: Nobody agrees.
@@ -362,10 +362,10 @@ def recheck(
     retried: Collection[str] = (),
 ) -> Spec:
     """The spec with which a run continues: the same data, and the present code. (A node repairs a checkpoint
-    that was damaged meanwhile, when it needs it.) ``retried`` are the failed configs that are tried again."""
+    damaged since then when it needs it.) ``retried`` are the failed configs that are tried again."""
     watcher.say("checking the module and the data")
     live = [config.hparams for config in going_on(spec, state, retried)]
-    if spec.extensions and not live:  # the search is to have more
+    if spec.extensions and not live:  # the search should have more
         live = [proposal.hparams for proposal in make_search(recipe).propose(observe(state, spec.plan))]
     checked, code = _checked(recipe, live, spec.data, watcher, preflight, prepare=False)
     if checked.data_digest != spec.data_digest:
@@ -390,5 +390,5 @@ def recheck(
 
 
 def _short(code: Mapping[str, str], name: str) -> str:
-    """The beginning of a digest."""
+    """The start of a digest."""
     return code[name][:12] if name in code else "none"

@@ -1,14 +1,13 @@
-"""What earlier runs of the home have trained need not be trained again: it is taken over when a run is opened
-with ``--reuse``.
+"""Units that earlier runs of the home trained need not be trained again: a run opened with ``--reuse`` takes
+them over.
 
-A unit is a pure function of what it reads. So two runs whose units read the same (code, data, recipe,
-versions, processor) give equal configs equal results, in any order of the configs and on any node. All that
-is compared here; ``core/model/reuse.py`` names the rest, where a config stands. Files that code reads are not
-seen, so nothing is taken over unless somebody asks.
+A unit is a pure function of its inputs. So two runs whose units have the same inputs (code, data, recipe,
+versions, processor) give equal configs equal results, in any order of the configs and on any node. All these
+are compared here; ``core/model/reuse.py`` names the rest, the config's standing. Files read by code are not
+seen, so nothing is taken over unless requested.
 
 The states from which configs continue are linked or copied into the new run's storage, so that no run needs
-another one afterwards. What there is stands in a file beside them, which every machine that leads the run
-reads.
+another one afterwards. A file beside them lists them; every machine that leads the run reads it.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ _FREE = {
         "node.batch_cache_bytes",
     ),
 }
-"""The keys of a recipe that no unit's result depends on, apart from its strategy, which is compared for each
+"""The keys of a recipe on which no unit's result depends, apart from its strategy, which is compared for each
 visit. A key that is not here counts."""
 _AT_ONCE = 100
 """The most visits that one transaction takes over: etcd takes 128 keys, and 1.5 MB."""
@@ -71,8 +70,8 @@ _FILE = "reuse.json"
 
 
 def take_over(spec: Spec, recipe: Recipe, folder: RunFolder, say: Callable[[str], None]) -> Spec:
-    """The ``spec`` of a run that is to be opened in ``folder``, with what it takes over from the other runs
-    of its home; ``say`` gets a sentence about that."""
+    """The ``spec`` of a run to be opened in ``folder``, with its reusable results of the other runs of its
+    home; ``say`` gets a sentence about them."""
     search = _Search(spec, recipe)
     for other in folders(folder.path.parent):
         if other.path != folder.path and not search.is_done:
@@ -101,8 +100,8 @@ def take_over(spec: Spec, recipe: Recipe, folder: RunFolder, say: Callable[[str]
 
 
 def read_reusable(spec: Spec, say: Callable[[str], None] = lambda _text: None) -> Reusable:
-    """What the run of ``spec`` may take over. Without its file, or with another, that is nothing: the run
-    trains all, and ``say`` gets the reason."""
+    """The results that the run of ``spec`` may take over. Without their file, or if it differs, there are
+    none: the run trains all units, and ``say`` gets the reason."""
     if not spec.reuse:
         return NOTHING
     place = locate(spec.storage) / _FILE
@@ -120,15 +119,15 @@ def read_reusable(spec: Spec, say: Callable[[str], None] = lambda _text: None) -
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """What an earlier run has made of a config, as far as a new run may begin there."""
+    """An earlier run's results for a config, as far as a new run may begin there."""
 
     run: str
     start: Config
     """The config as it was created."""
     steps: tuple[tuple[Visit, ...], ...]
-    """Its visits, cut at the states that are there to begin from."""
+    """Its visits, cut at the states that exist to begin from."""
     whole: bool
-    """Whether the new run has nothing left to train of it."""
+    """Whether the new run has nothing left to train in it."""
 
     @property
     def visits(self) -> int:
@@ -142,18 +141,18 @@ class _Search:
     spec: Spec
     recipe: Recipe
     longest: dict[str, _Chain] = field(default_factory=dict)
-    """By where a config begins (``standing``): the longest of its chains so far."""
+    """By a config's start (``standing``): the longest of its chains so far."""
     differing: dict[str, list[str]] = field(default_factory=dict)
     """By run of a recipe in the same folder: why nothing of it may be taken over."""
     wanted: Collection[str] | None = field(init=False)
-    """Where the configs begin that there will be; ``None`` if that is not known yet."""
+    """The starts of all configs to come; ``None`` if not known yet."""
 
     def __post_init__(self) -> None:
         self.wanted = _first(self.spec, self.recipe)
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left to look for. To read the records of all runs may take long."""
+        """Whether nothing is left to look for. Reading the records of all runs may take long."""
         return self.wanted is not None and not any(map(self._looks_for, self.wanted))
 
     def look_into(self, folder: RunFolder) -> None:
@@ -161,7 +160,7 @@ class _Search:
         try:
             theirs = folder.read_spec()
             if theirs.plan.run != folder.run:
-                return  # what a machine has kept that joined a run here
+                return  # the folder of a machine that joined a run here
             reasons = ["it still runs"] if folder.is_locked() else [*_other(theirs, self.spec)]
             if not reasons:
                 result = RunResult(folder)
@@ -177,7 +176,7 @@ class _Search:
             self.differing[folder.run] = [f"its record cannot be read: {error}"]
 
     def _looks_for(self, place: str) -> bool:
-        """Whether more than is known by now of the config that begins there is of use."""
+        """Whether a longer chain of the config that begins there is of use."""
         known = self.longest.get(place)
         return (known is None or not known.whole) and (self.wanted is None or place in self.wanted)
 
@@ -197,8 +196,7 @@ class _Search:
         ]
 
     def _chain(self, result: RunResult, config: Config) -> _Chain:
-        """What the run has made of the config by one of the new run's strategies, in trainings of its
-        length."""
+        """The run's results for the config by one of the new run's strategies, in trainings of its length."""
         plan, end = self.spec.plan, born(config)
 
         def fits(visit: Visit) -> bool:
@@ -213,8 +211,8 @@ class _Search:
 
 
 def _first(spec: Spec, recipe: Recipe) -> Collection[str] | None:
-    """Where the configs begin of a search that says at its start which there will be; ``None`` for others.
-    Those with seeds that only contenders get are among them."""
+    """The starts of the configs of a search that knows all its configs at its start; ``None`` for other
+    searches. Those with seeds that only contenders get are among them."""
     if recipe.search.method not in ("grid", "random") or recipe.search.concurrency is not None:
         return None
     most = recipe.repeats.max if recipe.repeats is not None else 1
@@ -227,7 +225,7 @@ def _first(spec: Spec, recipe: Recipe) -> Collection[str] | None:
 
 
 def _other(theirs: Spec, ours: Spec) -> Iterator[str]:
-    """What the units of a run read that is another in ours, by the specs."""
+    """The inputs of a run's units that differ from ours, by the specs."""
     yield from differences(_binding(theirs.recipe), _binding(ours.recipe))
     if theirs.data_digest != ours.data_digest:
         yield f"other data: digest {theirs.data_digest[:12]}, now {ours.data_digest[:12]}"
@@ -251,7 +249,7 @@ def _binding(recipe: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _unsound(result: RunResult, folder: RunFolder) -> list[str]:
-    """Why the record cannot be believed: others can write it, it was changed, or it is impossible."""
+    """Why the record cannot be trusted: others can write it, it was changed, or it is impossible."""
     if (why := distrust_folder(folder.path)) is not None:
         return [f"{folder.path} {why}"]
     broken = [*record_chain.chain(result.lines)]
@@ -264,8 +262,7 @@ def _unsound(result: RunResult, folder: RunFolder) -> list[str]:
 
 
 def _of_this_code(result: RunResult, config: Config) -> Iterator[Visit]:
-    """The config's visits up to the first one that was trained with other code or versions than the last
-    leader's."""
+    """The config's visits up to the first one trained with code or versions other than the last leader's."""
     led = [event for event in result.events if isinstance(event, LeaderChanged) and event.basis is not None]
     last = basis_of(result.spec).code, (led[-1].versions if led else {})
 
@@ -278,11 +275,11 @@ def _of_this_code(result: RunResult, config: Config) -> Iterator[Visit]:
 
 
 def _steps(recipe: Recipe, spec: Spec, config: Config, visits: Sequence[Visit]) -> list[tuple[Visit, ...]]:
-    """The visits of the ``config`` in steps. Each ends with a state that can be read, as can that of the best
-    epoch, which results need.
+    """The visits of the ``config`` in steps. Each ends with a readable state; that of the best epoch, which
+    results need, is readable, too.
 
     A config passes ends of epochs whose states are gone, as if the search had let it continue: no search
-    comes back to them but for the clones of a population, and what a search of a plugin may do.
+    comes back to them except for the clones of a population, and perhaps a plugin's search.
     """
     comes_back = isinstance(recipe.search, PbtSearch | OtherSearch)
     name, there, cuts = config.id, cache(_readable), [0]
@@ -313,14 +310,14 @@ def _readable(ref: CheckpointRef | None) -> bool:
 
 
 def _here(ref: CheckpointRef) -> CheckpointRef:
-    """The reference with the place where the files are now: a home may have been moved."""
+    """The reference with the present place of the files: a home may have been moved."""
     return replace(ref, url=files.here(ref.url))
 
 
 def _taken(spec: Spec, chain: _Chain) -> Iterator[tuple[str, tuple[Visit, ...]]]:
-    """The chain's steps by where they begin, with their states and rows in the run's own storage. One that is
-    too long for a transaction is divided: if nothing is left but the first part, the config stands where no
-    state was kept, and whoever needs that makes it again."""
+    """The chain's steps by their starts, with their states and rows in the run's own storage. A step too long
+    for a transaction is divided: if only its first part is taken over, the config is at a state that was not
+    kept, and the node that needs the state makes it again."""
     at = chain.start
     for step in chain.steps:
         own = list(_own(spec.storage, chain, step))
@@ -332,8 +329,8 @@ def _taken(spec: Spec, chain: _Chain) -> Iterator[tuple[str, tuple[Visit, ...]]]
 
 
 def _own(storage: str, chain: _Chain, step: Sequence[Visit]) -> Iterator[Visit]:
-    """The visits as the new run has them. The state with which the step ends, and each epoch's end that is
-    there, are linked; the others were deleted before, as in any run."""
+    """The visits in the new run. The state at the end of the step, and each existing one of an epoch's end,
+    are linked; the others were deleted earlier, as in any run."""
     from cerebro_elastic.hop import checkpoint
 
     name = f"{FOLDER}{chain.run}-{chain.start.id}"

@@ -11,7 +11,7 @@ from cerebro_elastic.runs.start.machine import Accelerators
 from cerebro_elastic.system.words import counted, option
 
 _PER_CORE = 16
-"""Processes of one core that are still started: they take turns, and each takes memory."""
+"""The most processes per core: they take turns, and each takes memory."""
 
 
 def check_count(nodes: int) -> None:
@@ -21,7 +21,7 @@ def check_count(nodes: int) -> None:
 
 
 def check_part(recipe: Recipe, nodes: int, accelerators: Accelerators) -> list[str]:
-    """As ``check_room``, for a machine that takes part in a run with ``nodes`` of its own."""
+    """As ``check_room``, for a machine that takes part in a run with its own ``nodes``."""
     check_count(nodes)
     notes = check_room(recipe, nodes, cores_here(), accelerators, given=option("nodes"))
     return [note for note in notes if "no partition" not in note]
@@ -45,10 +45,10 @@ def check_room(
         given: The option that names ``nodes``; by default the recipe does.
 
     Returns:
-        Notes for the user: nodes that share cores, devices that are left idle, nodes without a partition.
+        Notes for the user: nodes that share cores, idle devices, nodes without a partition.
 
     Raises:
-        RecipeError: There are more than the machine can run.
+        RecipeError: The nodes are more than the machine can run.
     """
     accelerators.check(nodes, recipe)
     places = max(cores, len(accelerators.names))

@@ -1,5 +1,5 @@
-"""What a script has set before it starts a run. The nodes import the user's files afresh, so they have what
-the files say by themselves: another value is refused by its name, before anything is started."""
+"""The settings that a script has made before it starts a run. The nodes import the user's files afresh, so
+they have the files' own values: a different value is refused by its name, before anything is started."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from cerebro_elastic.system.words import counted
 
 _SCALARS = (type(None), bool, int, float, complex, str, bytes, PurePath, Enum, np.generic)
 _SHOWN = 60
-"""The most letters of a value that messages show."""
+"""The most letters of a value in messages."""
 _LARGEST = 1 << 20
-"""Arrays of more bytes are data, and are not compared."""
+"""Larger arrays, in bytes, are data, and are not compared."""
 _DEEPEST = 8
 _OF_NODES = {"torch.set_num_threads", "torch.set_grad_enabled"}
 """Settings that each unit makes for itself."""
@@ -36,7 +36,7 @@ _OF_NODES = {"torch.set_num_threads", "torch.set_grad_enabled"}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the code of a recipe finds in a process."""
+    """The settings that a recipe's code finds in a process."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
     """By ``module.name``: the plain global variables that the code reads, in words."""
@@ -47,14 +47,14 @@ class Settings:
 
 
 def settings_here(recipe: Recipe) -> Settings:
-    """What the code that a recipe names finds in this process, as far as that has imported it."""
+    """The settings for the code named by a recipe in this process, as far as that has imported it."""
     variables, attributes = dict[str, str](), dict[str, str]()
     queue = [
         found
         for reference in references_of(recipe)
         if (found := _imported(reference, recipe.root)) is not None
     ]
-    for definition in queue:  # which grows
+    for definition in queue:  # the queue grows
         members: list[Any] = [definition]
         for kind in filter(is_users, definition.__mro__) if isinstance(definition, type) else ():
             members += vars(kind).values()
@@ -112,8 +112,8 @@ _OTHER = (
 
 
 def _imported(reference: str, root: Path) -> Any:
-    """What a recipe in ``root`` names, if this process has it; ``None`` if not. The script that runs it is
-    ``__main__`` here."""
+    """The object named by a recipe in ``root``, if this process has it; ``None`` if not. The script that runs
+    the recipe is ``__main__`` here."""
     name, _, qualified = reference.partition(":")
     value: Any = sys.modules.get("__main__" if _importable("__main__") == name else name)
     files = [file.resolve() for file in users_modules(name, Path(), root)]
@@ -140,12 +140,12 @@ def _of_torch() -> dict[str, str]:
 
 
 def _is_cache(name: str, text: str) -> bool:
-    """Whether a variable is one that code fills when it is called first: the nodes fill it, too."""
+    """Whether a variable is one that code fills on its first call: the nodes fill it, too."""
     return name.rpartition(".")[2].startswith("_") and text in ("None", "[]", "{}")
 
 
 def _varies(name: str, text: str) -> bool:
-    """Whether a global variable has another value each time that its file runs, as a time has."""
+    """Whether a global variable has a different value each time that its file runs, such as a time."""
     module, _, variable = name.rpartition(".")
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is None:
@@ -172,11 +172,11 @@ def _text(value: Any) -> str | None:
 
 
 class _NotPlain(Exception):
-    """A value is none that a script sets as a setting."""
+    """A value is not a setting that a script makes."""
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """The value, made of what Python shows the same wherever it is equal."""
+    """The value, made of parts whose ``repr`` is the same in every process if they are equal."""
     if depth > _DEEPEST:
         raise _NotPlain
     if isinstance(value, _SCALARS):

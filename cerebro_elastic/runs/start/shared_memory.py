@@ -1,5 +1,5 @@
-"""Memory that a file of the user's shares between processes: made when the file is imported, it is one for
-all ranks of a host, which are forks of one process, and each would see what the others' units write."""
+"""Memory that a user's file shares between processes: made when the file is imported, it is common to all
+ranks of a host, which are forks of one process, and each would see the writes of the others' units."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KINDS = (
     multiprocessing.managers.BaseProxy,
 )
 _OF_C: Any = (ctypes.Array, ctypes.Structure, ctypes.c_int.__base__)
-"""Bases of what ``multiprocessing`` gives without a lock; it hangs the memory on their ``_wrapper``."""
+"""Bases of ``multiprocessing``'s objects without a lock; it keeps the memory in their ``_wrapper``."""
 
 
 def refuse_shared_memory(root: Path) -> None:
@@ -44,7 +44,7 @@ def refuse_shared_memory(root: Path) -> None:
 
 
 def is_shared(value: Any) -> bool:
-    """Whether what one process writes to the value is seen by its forks."""
+    """Whether a process's writes to the value are seen by its forks."""
     if isinstance(value, mmap.mmap):
         return True
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")

@@ -21,10 +21,10 @@ from cerebro_elastic.system.files import here
 
 
 def resolve_warm_start(recipe: Recipe, home: Path) -> Recipe:
-    """The recipe with the runs that it names replaced by what it takes from them: a checkpoint, and known
-    configs. Runs that are named by id are in the folder ``home``.
+    """The recipe with its named runs replaced by the values taken from them: a checkpoint, and known configs.
+    Runs named by id are in the folder ``home``.
 
-    Raises ``RecipeError`` if there is no such run or config, or the recipe cannot go on from it.
+    Raises ``RecipeError`` if no such run or config exists, or the recipe cannot continue from it.
     """
     search = recipe.search
     values: dict[str, Any] = {}
