@@ -13,7 +13,8 @@ from typer.models import ArgumentInfo, ParameterInfo
 from cerebro_elastic.cli.options import Home, argument, config_ids, echo, option, run_ids
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.runs.verbs import Verb, checked, option_of
+from cerebro_elastic.runs.arguments import checked
+from cerebro_elastic.runs.verbs import Verb, option_of
 
 if TYPE_CHECKING:
     from cerebro_elastic.runs.run import Run

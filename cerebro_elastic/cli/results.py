@@ -13,7 +13,7 @@ from cerebro_elastic.cli.options import Json, argument, config_ids, echo, echo_j
 from cerebro_elastic.config import DECIDING_SECONDS
 from cerebro_elastic.core.history.keys import visits_of
 from cerebro_elastic.reporting.terminal import terminal
-from cerebro_elastic.runs.verbs import By
+from cerebro_elastic.runs.arguments import By
 from cerebro_elastic.system.process import begin_as_training
 from cerebro_elastic.system.words import counted
 

@@ -16,6 +16,7 @@ from cerebro_elastic.recipes.fields import NodeRange as NodeRange
 from cerebro_elastic.recipes.fields import node_range as node_range
 from cerebro_elastic.reporting.results import ConfigResult as ConfigResult
 from cerebro_elastic.reporting.tables import brief as brief
+from cerebro_elastic.runs.arguments import checked as checked
 from cerebro_elastic.runs.folder import RunFolder as RunFolder
 from cerebro_elastic.runs.folder import check_id as check_id
 from cerebro_elastic.runs.folder import home_of as home_of
@@ -28,7 +29,6 @@ from cerebro_elastic.runs.start.etcd_server import store_for_hosts as store_for_
 from cerebro_elastic.runs.start.host import ENDED as ENDED
 from cerebro_elastic.runs.terminal_view import TerminalView as TerminalView
 from cerebro_elastic.runs.terminal_view import Watcher as Watcher
-from cerebro_elastic.runs.verbs import checked as checked
 from cerebro_elastic.search import studies as studies
 from cerebro_elastic.store.ledger.operators import Allowance as Allowance
 from cerebro_elastic.system.departure import interrupts_at_rest as interrupts_at_rest

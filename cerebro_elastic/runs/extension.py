@@ -20,10 +20,10 @@ from cerebro_elastic.errors import RunError, brief, did_you_mean
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import Budget
 from cerebro_elastic.reporting.budget import EXTENDED, ended_early
+from cerebro_elastic.runs.arguments import Extend
 from cerebro_elastic.runs.attach import trainings_named
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.verbs import Extend
 from cerebro_elastic.search.budgets import USED_UP
 from cerebro_elastic.search.halving import why_not_longer, why_not_more
 from cerebro_elastic.search.members import MemberSearch

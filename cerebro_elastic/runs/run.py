@@ -182,10 +182,10 @@ class Run(ControlledRun):
             >>> [(len(row.curve), row.status.value) for row in result.leaderboard]
             [(2, 'finished'), (2, 'finished')]
         """
+        from cerebro_elastic.runs.arguments import Extend, checked
         from cerebro_elastic.runs.start.extend_and_retry import Terms, extend
         from cerebro_elastic.runs.start.prepare_run import agreement
         from cerebro_elastic.runs.terminal_view import Watcher
-        from cerebro_elastic.runs.verbs import Extend, checked
 
         given = {
             "epochs": epochs,

@@ -8,27 +8,21 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field
 
 from cerebro_elastic.config import A_DAY
 from cerebro_elastic.core.model.configs import Config, ConfigStart, HParams
-from cerebro_elastic.errors import RunError, did_you_mean
-from cerebro_elastic.system.words import counted, one_line
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.runs import arguments
+from cerebro_elastic.runs.arguments import Arguments, Reason
+from cerebro_elastic.system.words import counted
 
 if TYPE_CHECKING:
     from cerebro_elastic.runs.run import Run
 
-_Arguments = TypeVar("_Arguments", bound=BaseModel)
-
 _CONFIG = "The config, as `cerebro status` names it."
-By = Annotated[
-    str,
-    Field(description="The name of the person who does this, for the record.", max_length=80),
-    AfterValidator(lambda name: one_line(name.strip())),
-]
-Reason = Annotated[str, Field(description="The reason, for the record.", max_length=500)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +44,11 @@ class Done:
         return cls(run.id, said, config.seen_as, config.hparams, config.epoch)
 
 
-class Verb(BaseModel):
+class Verb(Arguments):
     """The arguments of a verb. Its docstring and the descriptions of its fields are those of the command."""
-
-    model_config = ConfigDict(extra="forbid")
 
     words: ClassVar[tuple[str, ...]] = ()
     """The fields that a command takes without the name of an option."""
-    by: By = ""
 
     def perform(self, run: Run) -> Done:
         """Perform the verb. Raises ``RunError`` like the method of ``Run``."""
@@ -160,7 +151,7 @@ class Drain(Verb):
         return Done(run.id, f"{self.node} leaves run {run.id} when its unit is done{given}")
 
 
-class Extend(Verb):
+class Extend(arguments.Extend, Verb):
     """Continue an ended run, for more epochs, configs or budget.
 
     Each config continues from its last checkpoint, as a resumed fit does: a schedule that was made for the
@@ -169,22 +160,6 @@ class Extend(Verb):
 
     Example: cerebro extend digits --epochs 20 --top 3
     """
-
-    epochs: int | None = Field(None, description="Epochs of each config in all.")
-    num: int | None = Field(None, description="Configs that the search may propose in all.")
-    budget: dict[str, float | str] = Field(
-        {}, description="A later bound of search.budget: units=400, deadline=2026-12-01T08:00."
-    )
-    configs: list[str] = Field([], description="Only this config gets more epochs; may be given again.")
-    top: int | None = Field(None, description="How many of the best configs get more epochs; all by default.")
-
-    @field_validator("budget")
-    @classmethod
-    def _numbers(cls, budget: Mapping[str, float | str]) -> dict[str, float | str]:
-        try:
-            return {key: bound if key == "deadline" else float(bound) for key, bound in budget.items()}
-        except ValueError as error:
-            raise ValueError(f"{error}: give KEY=NUMBER, such as units=400") from None
 
     def perform(self, run: Run) -> Done:
         """Extend it without waiting: the run continues in its own process, or waits for its hosts. Everything
@@ -237,20 +212,6 @@ VERBS: Mapping[str, type[Verb]] = {
     kind.__name__.lower(): kind for kind in (Stop, Resume, Add, Drain, Extend, Retry)
 }
 """The verbs by name."""
-
-
-def checked(kind: type[_Arguments], values: Any) -> _Arguments:
-    """The verb, the command or the tool with these arguments. Raises ``RunError`` for wrong ones."""
-    try:
-        return kind.model_validate(values)
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        name, where = kind.__name__.lower(), ".".join(map(str, first["loc"]))[:80]
-        if first["type"] == "extra_forbidden":
-            raise RunError(
-                f"{name} has no argument {where!r}; {did_you_mean(where, kind.model_fields)}"
-            ) from error
-        raise RunError(f"{name}, argument {where}: {first['msg'].removeprefix('Value error, ')}") from error
 
 
 def _started(run: Run, verb: Verb, going_on: int) -> Done:

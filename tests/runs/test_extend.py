@@ -20,9 +20,9 @@ from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import RunExtended
+from cerebro_elastic.runs.arguments import Extend
 from cerebro_elastic.runs.extension import _longer_recipe
 from cerebro_elastic.runs.start.extend_and_retry import planned
-from cerebro_elastic.runs.verbs import Extend
 from cerebro_elastic.worker.offline.visit_replayer import VisitReplayer
 
 pytestmark = pytest.mark.cluster

@@ -14,11 +14,11 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Extension
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import CheckpointRef
+from cerebro_elastic.runs.arguments import Extend
 from cerebro_elastic.runs.results.replay import what_differs
 from cerebro_elastic.runs.start.extend_and_retry import planned
 from cerebro_elastic.runs.start.prepare_run import agreement, check_code, refuse_other_code
 from cerebro_elastic.runs.terminal_view import Watcher
-from cerebro_elastic.runs.verbs import Extend
 
 pytestmark = pytest.mark.cluster
 BUG = "if self.global_step == self.fail_at:"

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.runs.arguments import checked
 from cerebro_elastic.runs.run import Run
-from cerebro_elastic.runs.verbs import VERBS, Done, Verb, checked
+from cerebro_elastic.runs.verbs import VERBS, Done, Verb
 from cerebro_elastic.system.subprocess_call import call, serve
 from cerebro_elastic.system.words import one_line
 

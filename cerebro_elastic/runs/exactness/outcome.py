@@ -37,7 +37,7 @@ class CheckOutcome(StrEnum):
     """The check could not be done."""
 
     @classmethod
-    def _missing_(cls, value: object) -> CheckOutcome:
+    def _missing_(cls, _value: object) -> CheckOutcome:
         """A word of an earlier release, in the folder of one of its runs."""
         return cls.UNKNOWN
 

@@ -21,6 +21,7 @@ from cerebro_elastic.core.history.lineage import may_go_on, tried_again
 from cerebro_elastic.core.model.run import Extension, Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.registry import users_file
+from cerebro_elastic.runs.arguments import Extend
 from cerebro_elastic.runs.attach import live_run, record_in
 from cerebro_elastic.runs.callbacks import RunCallback
 from cerebro_elastic.runs.controlled import ControlledRun
@@ -38,7 +39,6 @@ from cerebro_elastic.runs.start.prepare_run import (
     refuse_other_code,
 )
 from cerebro_elastic.runs.terminal_view import Watcher
-from cerebro_elastic.runs.verbs import Extend
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.ledger.operators import OperatorLedger
 from cerebro_elastic.system.files import here
