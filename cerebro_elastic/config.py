@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from cerebro_elastic.errors import RunError, StoreError, did_you_mean
+from cerebro_elastic.registry import names
 from cerebro_elastic.system.addresses import is_loopback
 from cerebro_elastic.system.run_key import RunKey
 
@@ -26,8 +27,7 @@ DECIDING_SECONDS = 5.0
 
 _ENV = "CEREBRO_ETCD_"
 _UNIX = "unix:"
-DRIVERS = ("gateway", "grpc")
-"""The drivers of etcd: its JSON gateway over HTTP, or gRPC (extra ``etcd3``)."""
+_GATEWAY = "gateway"
 
 
 _OF_RUN = ("CEREBRO_CHECK", "CEREBRO_FORKSERVER", "CEREBRO_PATIENCE")
@@ -59,8 +59,8 @@ class StoreSettings:
 
     endpoints: tuple[str, ...]
     """The servers of one etcd as ``HOST:PORT`` (IPv6: ``[::1]:2379``) or ``unix:/SOCKET``, tried in turn."""
-    driver: str = "gateway"
-    """One of ``DRIVERS``."""
+    driver: str = _GATEWAY
+    """etcd's JSON gateway over HTTP, or one of the entry points ``cerebro.drivers``."""
     ca: Path | None = None
     """PEM file of the authorities to trust, for TLS; ``None``: the usual ones."""
     cert: Path | None = None
@@ -82,9 +82,9 @@ class StoreSettings:
             raise StoreError("no etcd endpoint is given: give at least one HOST:PORT, such as 127.0.0.1:2379")
         for endpoint in self.endpoints:
             check_endpoint(endpoint)
-        if self.driver not in DRIVERS:
+        if self.driver != _GATEWAY and self.driver not in (drivers := names("cerebro.drivers")):
             raise StoreError(
-                f"etcd driver {self.driver!r} is not known: {did_you_mean(self.driver, DRIVERS)}; "
+                f"etcd driver {self.driver!r} is not known: {did_you_mean(self.driver, drivers)}; "
                 f"set {_ENV}DRIVER to one of them, or leave it out for the gateway"
             )
         for name in ("ca", "cert", "key"):
@@ -158,7 +158,7 @@ class StoreSettings:
             )
         return cls(
             endpoints=tuple(part.strip() for part in variables["endpoints"].split(",")),
-            driver=variables.get("driver", "gateway"),
+            driver=variables.get("driver", _GATEWAY),
             ca=_path(variables.get("ca")),
             cert=_path(variables.get("cert")),
             key=_path(variables.get("key")),

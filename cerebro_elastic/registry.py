@@ -31,6 +31,9 @@ from cerebro_elastic.errors import CerebroError, MissingExtra, TaskError, did_yo
 from cerebro_elastic.generators import seed_imports
 
 BUILT_IN: dict[str, dict[str, str]] = {
+    "cerebro.drivers": {
+        "gateway": "cerebro_elastic.store.client.gateway:GatewayEndpoint",
+    },
     "cerebro.tasks": {
         "torch": "cerebro_elastic.training.functions:FunctionTask",
     },

@@ -16,3 +16,4 @@ from cerebro_elastic.errors import TaskError as TaskError
 from cerebro_elastic.errors import TrackerAway as TrackerAway
 from cerebro_elastic.errors import did_you_mean as did_you_mean
 from cerebro_elastic.registry import install_extra as install_extra
+from cerebro_elastic.registry import pip_install as pip_install

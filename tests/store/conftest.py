@@ -13,13 +13,13 @@ from importlib.util import find_spec
 
 import pytest
 
-from cerebro_elastic.config import DRIVERS, StoreSettings, host_port, socket_path
+from cerebro_elastic.config import StoreSettings, host_port, socket_path
 from cerebro_elastic.store.client.etcd import EtcdStore
 
 _PACKAGES = {"gateway": "urllib3", "grpc": "etcd3"}
 
 
-@pytest.fixture(params=[driver for driver in DRIVERS if find_spec(_PACKAGES[driver])])
+@pytest.fixture(params=[driver for driver, package in _PACKAGES.items() if find_spec(package)])
 def driver(request: pytest.FixtureRequest) -> str:
     """Each driver whose package is here: `make test` also runs the tests that use this in an environment with
     ``etcd3``."""

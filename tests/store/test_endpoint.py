@@ -15,7 +15,7 @@ import pytest
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.store.client import gateway
-from cerebro_elastic.store.client.drivers import open_endpoints
+from cerebro_elastic.store.client.cluster import open_endpoints
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.endpoint import range_json
 from cerebro_elastic.store.client.etcd import EtcdStore

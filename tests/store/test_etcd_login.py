@@ -14,7 +14,7 @@ import pytest
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreRefused
 from cerebro_elastic.store.client.base import Put
-from cerebro_elastic.store.client.drivers import open_endpoints
+from cerebro_elastic.store.client.cluster import open_endpoints
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.endpoint import Json, range_json
 from cerebro_elastic.store.client.etcd import EtcdStore

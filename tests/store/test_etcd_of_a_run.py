@@ -17,7 +17,7 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.history.keys import Keys
 from cerebro_elastic.errors import CerebroError, StoreRefused
 from cerebro_elastic.runs.start.prepare_run import check_store
-from cerebro_elastic.store.client.drivers import open_endpoints
+from cerebro_elastic.store.client.cluster import open_endpoints
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd, Listen
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.system.run_key import RunKey

@@ -18,7 +18,7 @@ from urllib3 import HTTPConnectionPool
 
 from cerebro_elastic.config import StoreSettings, host_port, socket_path
 from cerebro_elastic.errors import StoreError
-from cerebro_elastic.store.client.drivers import open_endpoints
+from cerebro_elastic.store.client.cluster import open_endpoints
 from cerebro_elastic.store.client.etcd_program import find_etcd, launch, may_diverge, stop
 from cerebro_elastic.store.client.gateway import UnixSocketPool
 from support.hosts import Host

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreError, StoreFull, StoreUnavailable, TxnUnknown
-from cerebro_elastic.store.client.drivers import open_endpoints
+from cerebro_elastic.registry import load
 from cerebro_elastic.store.client.endpoint import Endpoint, Json, Stream, revision_of
 from cerebro_elastic.store.client.etcd_errors import NoAnswer, NoSpace, NotSent, Refused
 from cerebro_elastic.store.client.etcd_program import check_version, login_holds, may_diverge
@@ -24,6 +24,15 @@ _MEMBERS = "cluster/member/list"
 _LEAVING_PATIENCE, LEAST_PATIENCE = 1.0, 0.3
 """Seconds, in a process that must leave: before its deadline, and after it."""
 _FIRST_DELAY, _LONGEST_DELAY = 0.05, 1.0
+
+
+def open_endpoints(settings: StoreSettings) -> list[Endpoint]:
+    """One for each address in ``settings``, by the driver that they name. Connects on first use.
+
+    Raises ``MissingExtra`` if a package that the driver needs cannot be used.
+    """
+    driver: type[Endpoint] = load("cerebro.drivers", settings.driver)
+    return [driver(address, settings) for address in settings.endpoints]
 
 
 class Cluster:

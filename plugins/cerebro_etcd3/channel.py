@@ -17,21 +17,32 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from etcd3 import etcdrpc
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from cerebro_elastic.errors import StoreRefused
-from cerebro_elastic.store.client.endpoint import Endpoint, Json
-from cerebro_elastic.store.client.etcd_errors import (
+from cerebro_elastic.extending.errors import MissingExtra, pip_install
+from cerebro_elastic.extending.store import (
+    NAME,
+    CertificateFiles,
+    Endpoint,
+    GatewayEndpoint,
+    Json,
     NoAnswer,
     NotSent,
     Problem,
+    StoreRefused,
     explain_silence,
     from_status,
     key_for_tls,
     tls_refused,
 )
-from cerebro_elastic.store.client.gateway import GatewayEndpoint
+
+try:
+    from etcd3 import etcdrpc
+except TypeError as exc:  # protobuf says so where generated code is older than itself
+    raise MissingExtra(
+        "CEREBRO_ETCD_DRIVER=grpc: the package 'etcd3' is too old for the protobuf that is installed: "
+        f"{pip_install('protobuf<3.21')}, or set PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python"
+    ) from exc
 
 _CALLS = {
     "auth/authenticate": ("Auth", "Authenticate"),
@@ -122,8 +133,6 @@ class ChannelEndpoint(Endpoint):
         key = key_for_tls(self._address, settings, seconds)
         if key is None:
             return grpc.insecure_channel(self._address, _OPTIONS)
-        from cerebro_elastic.store.client.certificate import NAME, CertificateFiles
-
         with tempfile.TemporaryDirectory(prefix="cerebro-tls-") as folder:
             files = CertificateFiles.write(key, Path(folder))
             credentials = grpc.ssl_channel_credentials(
