@@ -20,7 +20,7 @@ from pathlib import Path
 
 import cerebro_elastic
 from cerebro_elastic.core.history.keys import Keys
-from cerebro_elastic.store.client.drivers import open_endpoints
+from cerebro_elastic.store.client.cluster import open_endpoints
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.endpoint import Endpoint
 from cerebro_elastic.store.client.etcd import EtcdStore
