@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.errors import StoreError, StoreFull, StoreUnavailable, TxnUnknown
+from cerebro_elastic.errors import MissingExtra, StoreError, StoreFull, StoreUnavailable, TxnUnknown
 from cerebro_elastic.registry import load
 from cerebro_elastic.store.client.endpoint import Endpoint, Json, Stream, revision_of
 from cerebro_elastic.store.client.etcd_errors import NoAnswer, NoSpace, NotSent, Refused
@@ -31,7 +31,12 @@ def open_endpoints(settings: StoreSettings) -> list[Endpoint]:
 
     Raises ``MissingExtra`` if a package that the driver needs cannot be used.
     """
-    driver: type[Endpoint] = load("cerebro.drivers", settings.driver)
+    try:
+        driver: type[Endpoint] = load("cerebro.drivers", settings.driver)
+    except MissingExtra as exc:
+        raise MissingExtra(
+            f"etcd driver {exc}; or leave CEREBRO_ETCD_DRIVER out for etcd's JSON gateway"
+        ) from exc
     return [driver(address, settings) for address in settings.endpoints]
 
 
