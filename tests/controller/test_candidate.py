@@ -297,3 +297,12 @@ def test_a_process_that_did_not_see_the_end_does_not_go_on_by_its_old_recipe(
     with pytest.raises(RunError, match="Start it again with the same command"):
         candidate.run()
     assert not candidate.leads
+
+
+def test_a_leader_that_lost_the_lead_is_a_candidate_again(path: Path) -> None:
+    stage = Stage(path)
+    store, key = stage.world.store, stage.world.ledger.keys.leader
+    stage.at[3] = lambda: store.revoke(store.get(key).lease)  # type: ignore[union-attr]
+    stage.candidate(name="me").run()
+    assert [e.leader for e in stage.verdict() if isinstance(e, ev.LeaderChanged)] == ["me", None, "me"]
+    assert stage.said == ["controller me no longer leads the run (leader: None): standing for election again"]

@@ -208,3 +208,16 @@ def test_the_table_of_times() -> None:
         4.8,
         4.0,
     )
+
+
+def test_while_nobody_leads_units_end_and_none_begin() -> None:
+    done = run(faults="kill leader at 12\nkill leader at 41 for 15")
+    changes = [e for e in done.events if isinstance(e, ev.LeaderChanged)]
+    assert [change.leader is None for change in changes] == [False, True, False, True, False]
+    begins = sorted({v.started for v in visits(done)})
+    # The units of 10 to 20 s end; those of 17 s on find the next leader. (Its lease takes 5 s to end.)
+    assert begins[:3] == [0.0, 10.0, 20.0]
+    assert not [at for at in begins if 41.0 <= at < 56.0]
+    assert 56.0 in begins
+    assert {v.started: v.ended for v in visits(done)}[40.0] == 50.0, "committed meanwhile"
+    assert len(visits(done)) == 48

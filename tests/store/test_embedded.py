@@ -165,3 +165,12 @@ def test_a_death_shows_the_end_of_the_log(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(StoreError, match=r"status 3(?s:.*)what went wrong") as caught:
         EmbeddedEtcd(tmp_path / "data").__enter__()
     assert "earlier" not in str(caught.value)
+
+
+def test_a_stubborn_server_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cerebro_elastic.store.client.etcd_program._STOP_SECONDS", 0.1)
+    with EmbeddedEtcd(tmp_path / "data") as server:
+        pid = server.pid
+        # A stopped process does not heed SIGTERM.
+        os.kill(pid, signal.SIGSTOP)
+    assert not is_running(pid)

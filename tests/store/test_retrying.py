@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.errors import StoreUnavailable, TxnUnknown
+from cerebro_elastic.errors import StoreFull, StoreUnavailable, TxnUnknown
 from cerebro_elastic.store.client.base import ChangeBatch, Compare, Op, Put, TxnResult, Watch
 from cerebro_elastic.store.client.retrying import RetryingStore
 from cerebro_elastic.system.logs import EventLog
@@ -33,15 +33,21 @@ class Said(EventLog):
 
 
 class Away(MemoryStore):
-    """Out of reach for the next ``tries`` verbs."""
+    """Out of reach for the next ``tries`` verbs, or ``full``."""
 
     tries = 0
+    full = False
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("get", "range", "grant", "keep", "txn") and self.tries:
             self.tries -= 1
             raise StoreUnavailable("etcd did not answer for 10 s")
         return super().__getattribute__(name)
+
+    def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> TxnResult:
+        if self.full:
+            raise StoreFull("no space in etcd")
+        return super().txn(compares, ops)
 
     def watch(self, prefix: str, start: int) -> MemoryWatch:
         return AwayWatch(self, prefix, start)
@@ -102,6 +108,20 @@ def test_patience_ends_with_the_reason_and_what_to_do(away: Away, log: Said) -> 
     ):
         RetryingStore(away, LONG, log, Passing()).get("k")
     assert 990 <= away.tries < 999
+
+
+def test_a_full_store_is_waited_for_until_there_is_room(store: RetryingStore, away: Away, log: Said) -> None:
+    away.full = True
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(store.txn, [], [Put("k", b"v")])
+        while not log.lines:
+            assert not writing.done()
+        assert store.get("k") is None, "reads go on"
+        away.full = False
+        assert writing.result(SOON).succeeded
+    away.full = True
+    with pytest.raises(StoreFull):
+        RetryingStore(away, 0.0, log).txn([], [Put("k", b"v")])
 
 
 def test_a_transaction_without_an_answer_is_not_sent_again(log: Said) -> None:

@@ -272,3 +272,15 @@ def test_a_fetch_ahead_is_broken_off_when_the_rank_ends() -> None:
     assert partial_unit.wait(60)
     state_fetcher.close()
     assert len(broken) == 1
+
+
+def test_a_damaged_input_is_repaired_and_the_unit_goes_on(scene: Scene) -> None:
+    scene.attempts.perform(scene.assign())
+    head = scene.config.head
+    assert head is not None
+    for file in Path(head.url).iterdir():
+        file.write_bytes(file.read_bytes()[:-1])
+    scene.attempts.perform(scene.assign())
+    assert scene.config.failures == ()
+    checkpoint.verify(head)
+    assert [visit.input for visit in scene.ledger.visits()] == [None, head]

@@ -181,3 +181,12 @@ def test_a_leaving_node_saves_first(slow: Scene, gate: Gate) -> None:
     slow.attempts.context.__exit__()
     assert slow.ledger.attempt_events()[-1] == (UnitCommitted, "c")
     assert not any(isinstance(event, NodeDraining) for event in slow.ledger.history())
+
+
+def test_a_registration_lost_meanwhile_is_noticed_at_the_commit(slow: Scene, gate: Gate) -> None:
+    slow.perform()
+    slow.register()
+    gate.opened.set()
+    slow.attempts.context.__exit__()
+    assert slow.ledger.visits() == []
+    assert not [path for path in GatedFileSystem.store if "/c/" in path], "nothing is left"

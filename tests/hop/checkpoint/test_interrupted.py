@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from cerebro_elastic.core.model.units import CheckpointRef
-from cerebro_elastic.errors import DamagedCheckpoint, StorageError
+from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageError
 from cerebro_elastic.hop.checkpoint import load, remove, restore, save, verify
 from cerebro_elastic.system.files import exists, locate, operations
 from support.proxy import Bad, BadProxy
@@ -160,3 +160,12 @@ def test_a_read_error_of_a_disk_is_a_fault_of_this_machine() -> None:
     """``/proc/self/mem`` can be opened, and then gives EIO."""
     with pytest.raises(StorageError, match="Input/output error"):
         next(operations.chunks(locate("/proc/self/mem")))
+
+
+def test_another_state_is_not_restored(tmp_path: Path) -> None:
+    ref = save(STATE, str(tmp_path / "c"))
+    (tmp_path / "c" / "tree.json").write_bytes(b"{}")
+    with pytest.raises(CheckpointError, match=f"held a state of digest {ref.digest}"):
+        restore({**STATE, "step": 8}, ref)
+    with pytest.raises(DamagedCheckpoint):
+        verify(ref)

@@ -86,6 +86,13 @@ def test_an_untrainable_config_is_refused(make_scene: Make, tmp_path: Path, deed
     assert story in cost.refusal
 
 
+def test_a_strategy_with_more_ranks_than_the_machine_has_is_not_profiled(
+    make_scene: Make, tmp_path: Path
+) -> None:
+    cost = profiled(make_scene(), tmp_path, Strategy("ddp", 10_000))
+    assert "was not tried: it takes 10000 ranks, and this machine has" in (cost.refusal or "")
+
+
 def test_on_two_ranks(make_scene: Make, tmp_path: Path, ranks: Ranks) -> None:
     strategies = (DDP, Strategy("fsdp", 2), Strategy("deepspeed", 2, options={"stage": 1}))
     scene = make_scene(deed="freeze")
