@@ -91,8 +91,6 @@ _ON_AN_INDEX = False
 """Whether package indexes have this package. The release that is published on one makes this true."""
 _SECTIONS = ".sections"
 """The end of the name of an entry-point group of sections."""
-OPTIMIZER_IMPORT = "torch._dynamo"
-"""The module that torch's first optimizer imports, which takes seconds."""
 _IMPORTED_AS = {"mlflow-skinny": "mlflow", "scikit-learn": "sklearn"}
 """Distributions that are imported under another name, apart from dashes."""
 _NEEDS = {

@@ -15,6 +15,10 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.prune import BasePruningMethod
 from torch.optim import Optimizer
 
+from cerebro_elastic.system import deferred_compiler
+
+deferred_compiler.defer()  # before the first optimizer
+
 CALL_HOOK_TABLES = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 """The tables of a module's hooks that run when it is called or differentiated; a parameter has the last."""
 

@@ -363,14 +363,12 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], _prefix: str = "
 
 
 def modules_of(recipe: Recipe) -> list[str]:
-    """The modules that units need: of the optimizers, of the task's kind and of the parallelisms, and the
-    user's own. A task of numpy's arrays needs none of the first and of the third: they import torch."""
+    """The modules that units need: of the task's kind and of the parallelisms, and the user's own. A task of
+    numpy's arrays needs no parallelisms: they import torch."""
     used = () if recipe.parallelism == AUTO else [section.use for section in recipe.parallelism]
-    first = [registry.OPTIMIZER_IMPORT]
     if recipe.task.ARRAYS == "numpy":
-        used, first = (), []
+        used = ()
     parts = [
-        *first,
         module_of("cerebro.tasks", recipe.task.kind),
         *(module_of("cerebro.parallel", name) for name in used),
     ]

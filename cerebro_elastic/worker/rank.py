@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import signal
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -18,7 +16,6 @@ from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import CerebroError, RunError, StoreUnavailable, TxnUnknown
 from cerebro_elastic.hop.spoiled import spoiled
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.registry import OPTIMIZER_IMPORT
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
 from cerebro_elastic.store.ledger.foreign import report_once
@@ -138,8 +135,6 @@ def _unit_runner(spec: Spec, env: Mapping[str, str], local_rank: int, beat: Call
     use(device)
     if is_accelerator(device) and (most := limit_of(env)) is not None:
         limit(device, most)
-    if uses_torch:
-        warm_up()
     runner = UnitRunner(spec, cache, device, bytes_of(env, "CEREBRO_CACHE_BYTES"), beat)
     runner.use_threads()
     runner.share_batches(_batch_bytes(env, runner.recipe, cache))
@@ -211,11 +206,6 @@ def _check_ranks(record: Record, identity: RankIdentity, ranks: int) -> None:
             f"torchrun started {ranks} ranks for the node {node.name}, which registered {node.ranks}: "
             f"give its agent --nproc-per-node={ranks} and --rdzv-conf=ranks={ranks}"
         )
-
-
-def warm_up() -> None:
-    """Do the imports of the first optimizer (seconds) behind the wait for the first unit."""
-    threading.Thread(target=importlib.import_module, args=(OPTIMIZER_IMPORT,), daemon=True).start()
 
 
 def wait_for_spec(record: Record, leaving: Leaving, log: logs.EventLog) -> Spec | None:

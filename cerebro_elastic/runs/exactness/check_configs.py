@@ -3,7 +3,6 @@ recipe's own data."""
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,7 +25,6 @@ from cerebro_elastic.data.reading.partition import Partition
 from cerebro_elastic.data.shards.first_rows import first_rows
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.registry import OPTIMIZER_IMPORT
 from cerebro_elastic.runs.exactness.compare import ExactnessCheck, Training, without_workers
 from cerebro_elastic.runs.exactness.differences import (
     differences,
@@ -87,7 +85,7 @@ def check_configs(
         _make_way(recipe)
     extent = _BESIDE if beside else _ALONE
     task = make_task(recipe)
-    prepare_for_children(recipe, task)
+    use_threads(recipe, task, 1)  # a pool of threads would not be there in children
     device = CPU if beside else device_of_checks(recipe)
     chosen = representative_configs(points, extent.most)
     if refusal := why_not_forked(recipe):
@@ -110,14 +108,6 @@ def check_configs(
             checked = exact[at][0]
             found = replace(checked.exactness, outcome=CheckOutcome.DIFFERS, story=story, reference=ALONE)
             yield replace(checked, exactness=found)
-
-
-def prepare_for_children(recipe: Recipe, task: Task) -> None:
-    """Prepare this process for its children."""
-    use_threads(recipe, task, 1)  # a pool of threads would not be there in children
-    if recipe.task.ARRAYS == "torch":
-        # The first optimizer imports it, which takes seconds: else each child would.
-        importlib.import_module(OPTIMIZER_IMPORT)
 
 
 def why_not_forked(recipe: Recipe) -> str | None:

@@ -17,7 +17,6 @@ from cerebro_elastic.hop.checkpoint.tree import flatten, leaves_in
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.exactness.check_configs import (
     device_of_checks,
-    prepare_for_children,
     representative_configs,
     small_jobs,
     why_not_forked,
@@ -31,7 +30,7 @@ from cerebro_elastic.system.subprocess_call import ChildDied, ChildExited, call_
 from cerebro_elastic.system.words import counted, hparams_text
 from cerebro_elastic.training.fingerprint import fingerprints
 from cerebro_elastic.training.task import SupportsCheck, Task
-from cerebro_elastic.training.unit_runner import make_task
+from cerebro_elastic.training.unit_runner import make_task, use_threads
 
 _CONFIGS = 3
 _ROWS = 256
@@ -61,7 +60,7 @@ def check_first_batch(
     task = make_task(recipe)
     if Strategy() not in strategies(recipe) or why_not_forked(recipe) is not None:
         return ()
-    prepare_for_children(recipe, task)
+    use_threads(recipe, task, 1)  # a pool of threads would not be there in forks
     first_ones = representative_configs(points, _CONFIGS)
     others = [point for point in points if point not in first_ones]
     problems: list[str] = []

@@ -15,10 +15,10 @@ from cerebro_elastic.data.shards.first_rows import first_rows
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import forget_modules
-from cerebro_elastic.runs.exactness.check_configs import prepare_for_children, why_not_forked
+from cerebro_elastic.runs.exactness.check_configs import why_not_forked
 from cerebro_elastic.system.files import locate
 from cerebro_elastic.system.subprocess_call import ChildDied, call_in_fork
-from cerebro_elastic.training.unit_runner import loader_settings, make_task
+from cerebro_elastic.training.unit_runner import loader_settings, make_task, use_threads
 
 _ROWS = 4
 """The most rows to make."""
@@ -30,7 +30,7 @@ def differing_of(recipe: Recipe, point: HParams, data: str, manifest: Manifest) 
     (``Spec.differing``)."""
     if why := why_not_forked(recipe):
         return {BATCHES: f"no batch was made twice before the start, so none is kept or shared: {why}"}
-    prepare_for_children(recipe, make_task(recipe))
+    use_threads(recipe, make_task(recipe), 1)  # a pool of threads would not be there in forks
     loader = loader_settings(recipe).with_hparams(point)
     rows = min(_ROWS, point.get("batch_size", loader.batch_size))
     splits = {True: manifest.train, False: manifest.valid}

@@ -154,7 +154,7 @@ def formed(
 
 def warm() -> None:
     """Do the imports of the first unit of several ranks, which take seconds, ahead of it."""
-    for module in ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor"):
+    for module in ("torch._dynamo.trace_rules", "torch.distributed.fsdp", "torch.distributed.tensor"):
         importlib.import_module(module)
     settle()
 

@@ -7,7 +7,6 @@ are in a base before, as at all hops of a run except the first.
 
 from __future__ import annotations
 
-import importlib
 import os
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -23,7 +22,6 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.errors import DataError, GroupBroken, StorageError
 from cerebro_elastic.hop import checkpoint
-from cerebro_elastic.registry import OPTIMIZER_IMPORT
 from cerebro_elastic.system import files
 from cerebro_elastic.system.clock import SystemClock
 from cerebro_elastic.system.devices import CPU, count_here, device_of, kind_here, use
@@ -142,7 +140,6 @@ def _too_large(strategy: Strategy) -> str | None:
 
 def profile_on_rank(spec: str, cache: str, scratch: str, kind: str, config: str, strategy: str) -> str:
     """Profile on one of the strategy's ranks. Arguments and result are encoded; rank 0 has the result."""
-    importlib.import_module(OPTIMIZER_IMPORT)  # or the first profile would pay for it
     device = device_of(kind, ranks()[0])
     use(device)
     runner = unit_runner_of(spec, cache, device)
