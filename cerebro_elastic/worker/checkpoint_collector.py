@@ -6,10 +6,12 @@ The rank that makes a checkpoint superfluous deletes it. The files' names identi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import PurePosixPath
 
+from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import position
 from cerebro_elastic.core.history.view import ConfigHistory
 from cerebro_elastic.core.model.attempts import Visit
@@ -30,6 +32,23 @@ def name_of(epoch: int, k: int, token: int) -> str:
     return f"{epoch:05d}-{k:05d}-{token}"
 
 
+def _place(visit: Visit) -> str:
+    """What the names of all attempts at the visit begin with."""
+    return name_of(visit.unit.epoch, visit.index_in_epoch, 0)[:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt that has saved its unit."""
+
+    visit: Visit
+    """Its visit."""
+    config: Config
+    """The config before that visit."""
+    refused: bool = False
+    """Whether the visit was not committed."""
+
+
 class CheckpointCollector:
     """Deletes below the URL ``storage``. It remembers the checkpoints that each config keeps, so that it
     reads each visit once."""
@@ -44,36 +63,60 @@ class CheckpointCollector:
         self._histories: dict[str, ConfigHistory] = {}
         self._independent: set[str] = set()
 
-    def committed(self, visit: Visit) -> None:
-        """After a commit: delete the config's checkpoints that are not to be kept, and the logs of other
-        attempts at this visit."""
-        config, place = visit.unit.config, name_of(visit.unit.epoch, visit.index_in_epoch, 0)[:-1]
-        try:
-            urls = self._history(visit).kept(self._objective, epochs=self._keeps_epochs)
-            kept = {PurePosixPath(url).name for url in urls | self._lent_to_children(config)}
-        except ForeignValue as error:  # the config's next visit deletes the remains of this one
-            self._log.warning("nothing is deleted", why=str(error))
-            return
-        self._delete(f"checkpoints/{config}", lambda name: name[: len(place)] <= place and name not in kept)
-        ours = name_of(visit.unit.epoch, visit.index_in_epoch, visit.attempt)
-        self._delete(f"logs/{config}/{place}*", lambda name: not name.startswith(f"{ours}."))
+    def collect(self, attempts: Sequence[Ended]) -> None:
+        """Delete the files of refused ones of these ``attempts``, which are in the order of their ends. Behind
+        commits delete the configs' checkpoints that are not to be kept, and the logs of other attempts at the
+        same visits."""
+        committed: dict[str, list[Ended]] = {}
+        for ended in attempts:
+            if ended.refused:
+                self._delete_own(ended.visit)
+            else:
+                committed.setdefault(ended.config.id, []).append(ended)
+        parents = self._record.parents() if committed else frozenset()
+        for config, own in committed.items():
+            try:
+                kept = self._kept(own, lends=config in parents)
+            except ForeignValue as error:  # the config's next visit deletes the remains of this one
+                self._log.warning("nothing is deleted", why=str(error))
+            else:
+                self._delete_others([ended.visit for ended in own], kept)
 
-    def refused(self, visit: Visit) -> None:
-        """After a refused commit: delete the attempt's files."""
+    def _delete_own(self, visit: Visit) -> None:
+        """Delete the files of a refused visit."""
         config, ours = visit.unit.config, name_of(visit.unit.epoch, visit.index_in_epoch, visit.attempt)
         self._delete(f"checkpoints/{config}", lambda name: name == ours)
         self._delete(f"logs/{config}/{ours}.*", lambda _name: True)
 
-    def _history(self, visit: Visit) -> ConfigHistory:
+    def _delete_others(self, visits: Sequence[Visit], kept: Collection[str]) -> None:
+        """Delete a config's checkpoints up to the last of these ``visits`` but the ``kept`` ones, and the logs
+        of other attempts at these visits."""
+        config, last = visits[-1].unit.config, _place(visits[-1])
+        self._delete(f"checkpoints/{config}", lambda name: name[: len(last)] <= last and name not in kept)
+        for visit in visits:
+            ours = f"{_place(visit)}{visit.attempt}."
+            self._delete(f"logs/{config}/{_place(visit)}*", lambda name, ours=ours: not name.startswith(ours))
+
+    def _kept(self, attempts: Sequence[Ended], *, lends: bool) -> frozenset[str]:
+        """The names of a config's checkpoints to keep behind these attempts. ``lends``: whether any were lent
+        to children."""
+        for ended in attempts:
+            history = self._histories[ended.config.id] = self._history(ended)
+        urls = history.kept(self._objective, epochs=self._keeps_epochs)
+        urls |= self._lent_to_children(history.config.id) if lends else frozenset()
+        return frozenset(PurePosixPath(url).name for url in urls)
+
+    def _history(self, ended: Ended) -> ConfigHistory:
         """The config's history with all its visits up to this one, those of other nodes too."""
-        config = visit.unit.config
-        known = self._histories.get(config)
-        history = self._grown(known, visit) if known is not None else None
-        if history is None:  # none is known yet, or the store was reset since
-            born_as = self._record.config(config) or Config(config, {})
-            history = ConfigHistory.of(born_as, self._record.visits_of(config), self._plan)
-        self._histories[config] = history
-        return history
+        first = ConfigHistory(born(ended.config))
+        known = self._histories.get(ended.config.id)
+        if known is None and ended.visit.input == first.config.head:
+            known = first
+        history = self._grown(known, ended.visit) if known is not None else None
+        if history is not None:
+            return history
+        # None is known yet, or the store was reset since.
+        return ConfigHistory.of(ended.config, self._record.visits_of(ended.config.id), self._plan)
 
     def _grown(self, history: ConfigHistory, visit: Visit) -> ConfigHistory | None:
         """The history up to this visit; ``None`` if it does not lead there."""
