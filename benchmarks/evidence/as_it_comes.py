@@ -1,9 +1,9 @@
-"""Sixteen configs by a recipe as it comes, on the datasets of ``end_to_end.py``, where each process has all rows.
+"""Sixteen configs by a recipe as it comes, and where each process has all rows; data of ``end_to_end.py``.
 
     python benchmarks/evidence/as_it_comes.py [--size full] [--only fashion text] [--rounds 3]
 
-The full size takes some 25 minutes on two idle cores, and fills in its part of docs/evidence. The recipe names
-a function that returns all rows, and leaves everything else to its defaults: the run prepares its data,
+The full size takes some 25 minutes on two idle cores, and fills in its part of docs/evidence. The recipe
+names a function that returns all rows, and leaves everything else to its defaults: the run prepares its data,
 chooses its number of partitions, and has its check beside it.
 """
 

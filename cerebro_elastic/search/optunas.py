@@ -136,10 +136,12 @@ class OptunaSampler:
         return study
 
     def _trials_of(self, known: Sequence[ConfigView]) -> list[FrozenTrial]:
-        """The configs as trials. Those of the last call are taken again where nothing has changed: making them
-        for each of a thousand points takes a minute."""
+        """The configs as trials. Those of the last call are taken again where nothing has changed: to make
+        all of them for each of a thousand points takes a minute."""
         self._made = [
-            made if made is not None and made[0] == view else (view, trial_of(view, self._space, self._criteria))
+            made
+            if made is not None and made[0] == view
+            else (view, trial_of(view, self._space, self._criteria))
             for view, made in zip_longest(known, self._made[: len(known)])
         ]
         return [trial for _, trial in self._made]

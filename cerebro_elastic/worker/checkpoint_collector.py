@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from pathlib import PurePosixPath
 
 from cerebro_elastic.core.history.lineage import born
@@ -30,6 +30,10 @@ from cerebro_elastic.system.logs import EventLog
 def name_of(epoch: int, k: int, token: int) -> str:
     """The name of an attempt's checkpoint as visit ``k`` of an epoch; its token makes the name unique."""
     return f"{epoch:05d}-{k:05d}-{token}"
+
+
+def _is_of_another(ours: str, name: str) -> bool:
+    return not name.startswith(ours)
 
 
 def _place(visit: Visit) -> str:
@@ -64,9 +68,9 @@ class CheckpointCollector:
         self._independent: set[str] = set()
 
     def collect(self, attempts: Sequence[Ended]) -> None:
-        """Delete the files of refused ones of these ``attempts``, which are in the order of their ends. Behind
-        commits delete the configs' checkpoints that are not to be kept, and the logs of other attempts at the
-        same visits."""
+        """Behind these ``attempts``, in the order of their ends: delete the files of refused ones. Behind
+        commits delete the configs' checkpoints that are not to be kept, and the logs of other attempts at
+        the same visits."""
         committed: dict[str, list[Ended]] = {}
         for ended in attempts:
             if ended.refused:
@@ -89,13 +93,12 @@ class CheckpointCollector:
         self._delete(f"logs/{config}/{ours}.*", lambda _name: True)
 
     def _delete_others(self, visits: Sequence[Visit], kept: Collection[str]) -> None:
-        """Delete a config's checkpoints up to the last of these ``visits`` but the ``kept`` ones, and the logs
-        of other attempts at these visits."""
+        """Delete a config's checkpoints up to the last of these ``visits``, but not the ``kept`` ones; and
+        the logs of other attempts at these visits."""
         config, last = visits[-1].unit.config, _place(visits[-1])
         self._delete(f"checkpoints/{config}", lambda name: name[: len(last)] <= last and name not in kept)
-        for visit in visits:
-            ours = f"{_place(visit)}{visit.attempt}."
-            self._delete(f"logs/{config}/{_place(visit)}*", lambda name, ours=ours: not name.startswith(ours))
+        for place, ours in {_place(visit): f"{_place(visit)}{visit.attempt}." for visit in visits}.items():
+            self._delete(f"logs/{config}/{place}*", partial(_is_of_another, ours))
 
     def _kept(self, attempts: Sequence[Ended], *, lends: bool) -> frozenset[str]:
         """The names of a config's checkpoints to keep behind these attempts. ``lends``: whether any were lent
