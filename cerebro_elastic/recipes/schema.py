@@ -370,6 +370,7 @@ def modules_of(recipe: Recipe) -> list[str]:
         used = ()
     parts = [
         module_of("cerebro.tasks", recipe.task.kind),
+        *recipe.task.modules,
         *(module_of("cerebro.parallel", name) for name in used),
     ]
     own = [reference.partition(":")[0] for reference in references_of(recipe)]

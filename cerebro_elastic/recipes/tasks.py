@@ -46,6 +46,11 @@ class TaskSection(Section):
         return recipe
 
     @property
+    def modules(self) -> tuple[str, ...]:
+        """The modules that its units need besides that of the kind: a machine's processes import them once."""
+        return ()
+
+    @property
     def environment(self) -> Mapping[str, str]:
         """The environment variables that must be set before the modules of a task of numpy's arrays are
         imported."""

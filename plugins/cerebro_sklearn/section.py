@@ -45,3 +45,7 @@ class BoostingSection(TaskSection):
     """How many rounds of boosting a unit adds, on its partition's rows."""
     params: Arguments = Field(default={})
     """The library's parameters that are not searched, `objective` among them."""
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return (self.library,)
