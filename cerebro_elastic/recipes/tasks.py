@@ -47,7 +47,8 @@ class TaskSection(Section):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The modules that its units need besides that of the kind: a machine's processes import them once."""
+        """The modules that its units need besides that of the kind. All processes of a machine import them
+        once."""
         return ()
 
     @property

@@ -6,7 +6,7 @@ The rank that makes a checkpoint superfluous deletes it. The files' names identi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from pathlib import PurePosixPath
@@ -30,6 +30,12 @@ from cerebro_elastic.system.logs import EventLog
 def name_of(epoch: int, k: int, token: int) -> str:
     """The name of an attempt's checkpoint as visit ``k`` of an epoch; its token makes the name unique."""
     return f"{epoch:05d}-{k:05d}-{token}"
+
+
+def _up_to(last: Visit, visits: Iterable[Visit]) -> list[Visit]:
+    """A config's visits without those behind the ``last`` one."""
+    end = (last.unit.epoch, last.index_in_epoch)
+    return [visit for visit in visits if (visit.unit.epoch, visit.index_in_epoch) <= end]
 
 
 def _is_of_another(ours: str, name: str) -> bool:
@@ -103,35 +109,38 @@ class CheckpointCollector:
     def _kept(self, attempts: Sequence[Ended], *, lends: bool) -> frozenset[str]:
         """The names of a config's checkpoints to keep behind these attempts. ``lends``: whether any were lent
         to children."""
-        for ended in attempts:
-            history = self._histories[ended.config.id] = self._history(ended)
+        config, visits = attempts[0].config, [ended.visit for ended in attempts]
+        history = self._histories[config.id] = self._history(config, visits)
         urls = history.kept(self._objective, epochs=self._keeps_epochs)
-        urls |= self._lent_to_children(history.config.id) if lends else frozenset()
+        urls |= self._lent_to_children(config.id) if lends else frozenset()
         return frozenset(PurePosixPath(url).name for url in urls)
 
-    def _history(self, ended: Ended) -> ConfigHistory:
-        """The config's history with all its visits up to this one, those of other nodes too."""
-        first = ConfigHistory(born(ended.config))
-        known = self._histories.get(ended.config.id)
-        if known is None and ended.visit.input == first.config.head:
-            known = first
-        history = self._grown(known, ended.visit) if known is not None else None
+    def _history(self, before: Config, visits: Sequence[Visit]) -> ConfigHistory:
+        """The history, up to the last of this rank's new ``visits``, of a config that was as ``before`` them.
+        Between them may be those of other nodes."""
+        known = self._histories.get(before.id)
+        if known is None and visits[0].input == born(before).head:
+            known = ConfigHistory(born(before))
+        history = known and self._grown(known, visits)
         if history is not None:
             return history
         # None is known yet, or the store was reset since.
-        return ConfigHistory.of(ended.config, self._record.visits_of(ended.config.id), self._plan)
+        read = _up_to(visits[-1], self._record.visits_of(before.id))
+        return ConfigHistory.of(before, read, self._plan)
 
-    def _grown(self, history: ConfigHistory, visit: Visit) -> ConfigHistory | None:
-        """The history up to this visit; ``None`` if it does not lead there."""
-        epoch, place = history.config.epoch, position(history.config)
-        visits = [visit]  # if this rank has made the one before it, too
-        if visit.input != history.config.head or (visit.unit.epoch, visit.index_in_epoch) != (epoch, place):
-            epochs = range(epoch, visit.unit.epoch + 1)
-            read = (other for e in epochs for other in self._record.visits_of(visit.unit.config, e))
-            visits = [other for other in read if (other.unit.epoch, other.index_in_epoch) >= (epoch, place)]
-        if not visits or visits[0].input != history.config.head or visits[-1].attempt != visit.attempt:
+    def _grown(self, history: ConfigHistory, visits: Sequence[Visit]) -> ConfigHistory | None:
+        """The history up to the last of these visits; ``None`` if it does not lead there."""
+        config, last = history.config, visits[-1]
+        epoch, place = config.epoch, position(config)
+        heads = [config.head, *(visit.output for visit in visits[:-1])]
+        first = visits[0]
+        if (first.unit.epoch, first.index_in_epoch) != (epoch, place) or heads != [v.input for v in visits]:
+            epochs = range(epoch, last.unit.epoch + 1)
+            read = [visit for e in epochs for visit in self._record.visits_of(config.id, e)]
+            visits = _up_to(last, [v for v in read if (v.unit.epoch, v.index_in_epoch) >= (epoch, place)])
+        if not visits or visits[0].input != config.head or visits[-1].attempt != last.attempt:
             return None
-        return reduce(lambda grown, other: grown.after(other, self._plan), visits, history)
+        return reduce(lambda grown, visit: grown.after(visit, self._plan), visits, history)
 
     def _lent_to_children(self, config: str) -> frozenset[str]:
         """The URLs of the config's checkpoints that its children still need: their initial ones, until they

@@ -84,13 +84,14 @@ def _within(**values: Any) -> bytes:
     ],
 )
 def test_anything_else_is_refused_and_runs_nothing(forged: Callable[[_Deed], bytes], tmp_path: Path) -> None:
-    state = forged(_Deed(tmp_path / "done"))  # first: pickling notes names at a class
+    state, valid = forged(_Deed(tmp_path / "done")), pickle.dumps(a_state())
+    # Behind these: pickling notes names at a class.
     before = dict(vars(_RendezvousState)), dict(vars(_NodeDesc))
     store = MemoryStore()
     backend = EtcdBackend(LeasedWrites(store), "job")
     backend.set_state(state)
     seen = CheckedStateBackend(backend, backend.key)
-    for look in (seen.get_state, lambda: seen.set_state(pickle.dumps(a_state()))):
+    for look in (seen.get_state, lambda: seen.set_state(valid)):
         with pytest.raises(RendezvousStateError, match=r"/torch/elastic/rendezvous/job is no state"):
             look()
     assert list(tmp_path.iterdir()) == []
