@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import figures
 import measuring
@@ -58,27 +59,17 @@ def ours(folder: Path) -> list[measuring.Arm]:
 
 
 def show(pages: Pages) -> None:
-    """A line for each dataset and system, with its time in each round over that by hand."""
+    """A line for each system: by dataset its seconds, and the ratio to the seconds by hand in each round."""
     measured = pages.read("as_it_comes")
-    rows = []
-    for name in (name for name in TITLES if name in measured):
-        by_hand = measuring.column(measured[name][BY_HAND], "seconds")
-        for system, rounds in measured[name].items():
-            seconds = measuring.column(rounds, "seconds")
-            ratios = [own / hand for own, hand in zip(seconds, by_hand, strict=True)]
-            middle = {key: median(measuring.column(rounds, key)) for key in ("start_seconds", "cpu_seconds")}
-            rows.append(
-                [
-                    TITLES[name],
-                    system,
-                    measuring.spread(seconds),
-                    measuring.spread(ratios, digits=2),
-                    f"{middle['start_seconds']:.1f}",
-                    f"{middle['cpu_seconds']:.0f}",
-                ]
-            )
-    head = ["", "", "seconds", "over by hand", "of which start", "CPU seconds"]
-    pages.fill("end_to_end.md", "as_it_comes", measuring.table(head, rows))
+    names = [name for name in TITLES if name in measured]
+    rows = [[system, *(cell(measured[name], system) for name in names)] for system in measured[names[0]]]
+    pages.fill("end_to_end.md", "as_it_comes", measuring.table(["", *(TITLES[name] for name in names)], rows))
+
+
+def cell(taken: Any, system: str) -> str:
+    seconds, by_hand = (measuring.column(taken[each], "seconds") for each in (system, BY_HAND))
+    ratios = [own / hand for own, hand in zip(seconds, by_hand, strict=True)]
+    return f"{median(seconds):.1f}: {measuring.spread(ratios, digits=2)}"
 
 
 if __name__ == "__main__":
