@@ -11,7 +11,7 @@ from scene import Scene
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.store.client.base import Snapshot
-from cerebro_elastic.worker.checkpoint_collector import Ended
+from cerebro_elastic.worker.checkpoint_collector import CheckpointCollector, Ended
 
 
 def stray(scene: Scene, name: str) -> Path:
@@ -60,11 +60,8 @@ def test_a_refused_attempt_takes_its_checkpoint_and_log_with_it(
     assert after == [path for path in before if "cache" not in path.parts]
 
 
-def test_a_rank_does_not_read_its_own_visits(
-    make_scene: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It reads what other ranks have committed: here nothing."""
-    scene = make_scene(epochs=8)
+def visits_read(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many visits each further request for visits reads."""
     read, visits = scene.store.range, list[int]()
 
     def counting(prefix: str) -> Snapshot:
@@ -74,12 +71,44 @@ def test_a_rank_does_not_read_its_own_visits(
         return snapshot
 
     monkeypatch.setattr(scene.store, "range", counting)
+    return visits
+
+
+def test_a_rank_does_not_read_its_own_visits(
+    make_scene: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads what other ranks have committed: here nothing."""
+    scene = make_scene(epochs=8)
+    visits = visits_read(scene, monkeypatch)
     units = 0
     while scene.config.status is Status.LIVE:
         scene.perform()
         units += 1
     assert units == 16
     assert not visits
+
+
+def test_a_rank_that_is_behind_reads_others_visits_once(
+    make_scene: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cleans up behind visits when later ones are committed already."""
+    scene = make_scene(epochs=8)
+    for _ in range(4):
+        scene.perform()
+    context, visits = scene.attempts.context, scene.ledger.visits()
+    other = CheckpointCollector(
+        scene.ledger,
+        str(scene.checkpoints.parent.parent),
+        context.spec.plan,
+        context.unit_runner.recipe,
+        context.log,
+    )
+    requests = visits_read(scene, monkeypatch)
+    for ended in (visits[1:2], visits[2:]):
+        other.collect([Ended(visit, scene.config) for visit in ended])
+    assert len(requests) == 1
+    for visit in visits[-2:]:
+        checkpoint.verify(visit.output)
 
 
 def test_a_store_that_was_set_back_costs_no_checkpoint(make_scene: Callable[..., Scene]) -> None:
