@@ -6,9 +6,8 @@ The rank that makes a checkpoint superfluous deletes it. The files' names identi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial, reduce
+from collections.abc import Callable, Iterable
+from functools import reduce
 from pathlib import PurePosixPath
 
 from cerebro_elastic.core.history.lineage import born
@@ -32,33 +31,6 @@ def name_of(epoch: int, k: int, token: int) -> str:
     return f"{epoch:05d}-{k:05d}-{token}"
 
 
-def _up_to(last: Visit, visits: Iterable[Visit]) -> list[Visit]:
-    """A config's visits without those behind the ``last`` one."""
-    end = (last.unit.epoch, last.index_in_epoch)
-    return [visit for visit in visits if (visit.unit.epoch, visit.index_in_epoch) <= end]
-
-
-def _is_of_another(ours: str, name: str) -> bool:
-    return not name.startswith(ours)
-
-
-def _place(visit: Visit) -> str:
-    """What the names of all attempts at the visit begin with."""
-    return name_of(visit.unit.epoch, visit.index_in_epoch, 0)[:-1]
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """An attempt that has saved its unit."""
-
-    visit: Visit
-    """Its visit."""
-    config: Config
-    """The config before that visit."""
-    refused: bool = False
-    """Whether the visit was not committed."""
-
-
 class CheckpointCollector:
     """Deletes below the URL ``storage``. It remembers the checkpoints that each config keeps, so that it
     reads each visit once."""
@@ -73,74 +45,49 @@ class CheckpointCollector:
         self._histories: dict[str, ConfigHistory] = {}
         self._independent: set[str] = set()
 
-    def collect(self, attempts: Sequence[Ended]) -> None:
-        """Behind these ``attempts``, in the order of their ends: delete the files of refused ones. Behind
-        commits delete the configs' checkpoints that are not to be kept, and the logs of other attempts at
-        the same visits."""
-        committed: dict[str, list[Ended]] = {}
-        for ended in attempts:
-            if ended.refused:
-                self._delete_own(ended.visit)
-            else:
-                committed.setdefault(ended.config.id, []).append(ended)
-        parents = self._record.parents() if committed else frozenset()
-        for config, own in committed.items():
-            try:
-                kept = self._kept(own, lends=config in parents)
-            except ForeignValue as error:  # the config's next visit deletes the remains of this one
-                self._log.warning("nothing is deleted", why=str(error))
-            else:
-                self._delete_others([ended.visit for ended in own], kept)
+    def committed(self, visit: Visit, before: Config) -> None:
+        """After a commit: delete the config's checkpoints that are not to be kept, and the logs of other
+        attempts at this visit. The config was as ``before`` it."""
+        config, place = before.id, name_of(visit.unit.epoch, visit.index_in_epoch, 0)[:-1]
+        try:
+            history = self._histories[config] = self._history(visit, before)
+            urls = history.kept(self._objective, epochs=self._keeps_epochs)
+            kept = {PurePosixPath(url).name for url in urls | self._lent_to_children(config)}
+        except ForeignValue as error:  # the config's next visit deletes the remains of this one
+            self._log.warning("nothing is deleted", why=str(error))
+            return
+        self._delete(f"checkpoints/{config}", lambda name: name[: len(place)] <= place and name not in kept)
+        ours = name_of(visit.unit.epoch, visit.index_in_epoch, visit.attempt)
+        self._delete(f"logs/{config}/{place}*", lambda name: not name.startswith(f"{ours}."))
 
-    def _delete_own(self, visit: Visit) -> None:
-        """Delete the files of a refused visit."""
+    def refused(self, visit: Visit) -> None:
+        """After a refused commit: delete the attempt's files."""
         config, ours = visit.unit.config, name_of(visit.unit.epoch, visit.index_in_epoch, visit.attempt)
         self._delete(f"checkpoints/{config}", lambda name: name == ours)
         self._delete(f"logs/{config}/{ours}.*", lambda _name: True)
 
-    def _delete_others(self, visits: Sequence[Visit], kept: Collection[str]) -> None:
-        """Delete a config's checkpoints up to the last of these ``visits``, but not the ``kept`` ones; and
-        the logs of other attempts at these visits."""
-        config, last = visits[-1].unit.config, _place(visits[-1])
-        self._delete(f"checkpoints/{config}", lambda name: name[: len(last)] <= last and name not in kept)
-        for place, ours in {_place(visit): f"{_place(visit)}{visit.attempt}." for visit in visits}.items():
-            self._delete(f"logs/{config}/{place}*", partial(_is_of_another, ours))
-
-    def _kept(self, attempts: Sequence[Ended], *, lends: bool) -> frozenset[str]:
-        """The names of a config's checkpoints to keep behind these attempts. ``lends``: whether any were lent
-        to children."""
-        config, visits = attempts[0].config, [ended.visit for ended in attempts]
-        history = self._histories[config.id] = self._history(config, visits)
-        urls = history.kept(self._objective, epochs=self._keeps_epochs)
-        urls |= self._lent_to_children(config.id) if lends else frozenset()
-        return frozenset(PurePosixPath(url).name for url in urls)
-
-    def _history(self, before: Config, visits: Sequence[Visit]) -> ConfigHistory:
-        """The history, up to the last of this rank's new ``visits``, of a config that was as ``before`` them.
-        Between them may be those of other nodes."""
+    def _history(self, visit: Visit, before: Config) -> ConfigHistory:
+        """The config's history with all its visits up to this one, those of other nodes too."""
         known = self._histories.get(before.id)
-        if known is None and visits[0].input == born(before).head:
+        if known is None and visit.input == born(before).head:
             known = ConfigHistory(born(before))
-        history = known and self._grown(known, visits)
+        history = known and self._grown(known, visit)
         if history is not None:
             return history
         # None is known yet, or the store was reset since.
-        read = _up_to(visits[-1], self._record.visits_of(before.id))
-        return ConfigHistory.of(before, read, self._plan)
+        return ConfigHistory.of(before, _up_to(visit, self._record.visits_of(before.id)), self._plan)
 
-    def _grown(self, history: ConfigHistory, visits: Sequence[Visit]) -> ConfigHistory | None:
-        """The history up to the last of these visits; ``None`` if it does not lead there."""
-        config, last = history.config, visits[-1]
-        epoch, place = config.epoch, position(config)
-        heads = [config.head, *(visit.output for visit in visits[:-1])]
-        first = visits[0]
-        if (first.unit.epoch, first.index_in_epoch) != (epoch, place) or heads != [v.input for v in visits]:
-            epochs = range(epoch, last.unit.epoch + 1)
-            read = [visit for e in epochs for visit in self._record.visits_of(config.id, e)]
-            visits = _up_to(last, [v for v in read if (v.unit.epoch, v.index_in_epoch) >= (epoch, place)])
-        if not visits or visits[0].input != config.head or visits[-1].attempt != last.attempt:
+    def _grown(self, history: ConfigHistory, visit: Visit) -> ConfigHistory | None:
+        """The history up to this visit; ``None`` if it does not lead there."""
+        epoch, place = history.config.epoch, position(history.config)
+        visits = [visit]  # if this rank has made the one before it, too
+        if visit.input != history.config.head or (visit.unit.epoch, visit.index_in_epoch) != (epoch, place):
+            epochs = range(epoch, visit.unit.epoch + 1)
+            read = _up_to(visit, [v for e in epochs for v in self._record.visits_of(visit.unit.config, e)])
+            visits = [other for other in read if (other.unit.epoch, other.index_in_epoch) >= (epoch, place)]
+        if not visits or visits[0].input != history.config.head or visits[-1].attempt != visit.attempt:
             return None
-        return reduce(lambda grown, visit: grown.after(visit, self._plan), visits, history)
+        return reduce(lambda grown, other: grown.after(other, self._plan), visits, history)
 
     def _lent_to_children(self, config: str) -> frozenset[str]:
         """The URLs of the config's checkpoints that its children still need: their initial ones, until they
@@ -165,3 +112,9 @@ class CheckpointCollector:
                         files.remove(place)
         except CerebroError as error:
             self._log.warning("cannot delete superfluous checkpoints", why=str(error))
+
+
+def _up_to(last: Visit, visits: Iterable[Visit]) -> list[Visit]:
+    """A config's visits without those behind the ``last`` one."""
+    end = (last.unit.epoch, last.index_in_epoch)
+    return [visit for visit in visits if (visit.unit.epoch, visit.index_in_epoch) <= end]

@@ -23,7 +23,6 @@ from cerebro_elastic.system.files import here
 from cerebro_elastic.system.logs import EventLog
 from cerebro_elastic.training.task import Stopped
 from cerebro_elastic.worker import resources
-from cerebro_elastic.worker.checkpoint_collector import Ended
 from cerebro_elastic.worker.failure import failure_of
 from cerebro_elastic.worker.group_rendezvous import (
     RankAssignment,
@@ -218,10 +217,10 @@ class RankAttempt:
             self._announce_leaving()
         if self._context.ledger.commit(self.attempt, self._config, visit, self._context.spec.plan):
             self._log.info("committed" if visit.whole else "committed in part", **fields)
-            self._context.cleaner.add(Ended(visit, self._config))
+            self._context.cleaner.begin(partial(self._context.collector.committed, visit, self._config))
         else:
             self._log.warning("refused: the assignment was withdrawn")
-            self._context.cleaner.add(Ended(visit, self._config, refused=True))
+            self._context.cleaner.begin(partial(self._context.collector.refused, visit))
 
     def _await_reason(self, error: GroupBroken) -> None:
         """A peer is lost. Its own rank, its agent or the controller has the reason, and ends the attempt with

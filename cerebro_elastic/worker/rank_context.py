@@ -61,7 +61,8 @@ class RankContext:
         self.rendezvous = GroupRendezvous(self.ledger, self.identity.node, self.address, runner.device)
         self.writer = BackgroundWriter(self.alarm)
         self.collector = CheckpointCollector(record, spec.storage, spec.plan, runner.recipe, self.log)
-        self.cleaner = BackgroundCleaner(self.collector.collect, self.alarm, self.clock)
+        self.cleaner = BackgroundCleaner(self.alarm)
+        """Collects behind the next unit."""
 
     def __enter__(self) -> Self:
         return self

@@ -6,19 +6,16 @@ When the next unit is trained the rank waits until the last one's visit is commi
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
-from queue import SimpleQueue
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy
 from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.hop.checkpoint import Part, Still, Written
 from cerebro_elastic.hop.checkpoint.storage import NOTHING
-from cerebro_elastic.system.clock import Clock
 from cerebro_elastic.training.parallel import collectives
 from cerebro_elastic.training.task import TaskState, UnitResult
 
@@ -27,7 +24,6 @@ T = TypeVar("T")
 QUICK_SECONDS = 0.05
 """A state that is saved within this time is saved in the foreground."""
 _BEAT_SECONDS = 1.0
-_CLEAN_SECONDS = 1.0
 
 
 class _BackgroundThread:
@@ -91,43 +87,20 @@ class BackgroundWriter(_BackgroundThread):
             last.result()
 
 
-class BackgroundCleaner(_BackgroundThread, Generic[T]):
-    """A thread that cleans up behind attempts by ``clean``: at most once a second, behind all that have ended
-    since, so that short units do not pay for it each."""
+class BackgroundCleaner(_BackgroundThread):
+    """A thread for the work that is left when a visit is committed."""
 
-    def __init__(
-        self, clean: Callable[[Sequence[T]], None], alarm: Callable[[BaseException], None], clock: Clock
-    ) -> None:
+    def __init__(self, alarm: Callable[[BaseException], None]) -> None:
         super().__init__("cleaner", alarm)
-        self._clean = clean
-        self._clock = clock
-        self._ended: SimpleQueue[T] = SimpleQueue()
-        self._hurries = threading.Event()
-        self._next_at = 0.0
 
-    def add(self, ended: T) -> None:
-        """Clean up behind one more attempt."""
-        self._ended.put(ended)
-        self._submit(self._pass)
+    def begin(self, task: Callable[[], None]) -> None:
+        """Leave a task to the thread. Wait for the last one, so that they do not pile up."""
+        self.wait()
+        self._submit(task)
 
-    def finish(self) -> None:
-        """Clean up now behind all that have ended."""
-        self._hurries.set()
+    def wait(self) -> None:
         if self._last is not None:
             wait([self._last])
-        self._hurries.clear()
-
-    def close(self) -> None:
-        """Finish, and end the thread."""
-        self.finish()
-        super().close()
-
-    def _pass(self) -> None:
-        if self._ended.empty():
-            return
-        self._hurries.wait(max(0.0, self._next_at - self._clock.now()))
-        self._next_at = self._clock.now() + _CLEAN_SECONDS
-        self._clean([self._ended.get() for _ in range(self._ended.qsize())])
 
 
 def part_of(strategy: Strategy, rank: int) -> Part | None:

@@ -108,7 +108,7 @@ class Attempts:
 
     def perform(self, attempt: Attempt, own: Node | None = None) -> None:
         perform(self.context, attempt, own)
-        self.context.cleaner.finish()
+        self.context.cleaner.wait()
 
 
 class Scene:

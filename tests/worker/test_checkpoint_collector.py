@@ -11,7 +11,7 @@ from scene import Scene
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.hop import checkpoint
 from cerebro_elastic.store.client.base import Snapshot
-from cerebro_elastic.worker.checkpoint_collector import CheckpointCollector, Ended
+from cerebro_elastic.worker.checkpoint_collector import CheckpointCollector
 
 
 def stray(scene: Scene, name: str) -> Path:
@@ -104,8 +104,8 @@ def test_a_rank_that_is_behind_reads_others_visits_once(
         context.log,
     )
     requests = visits_read(scene, monkeypatch)
-    for ended in (visits[1:2], visits[2:]):
-        other.collect([Ended(visit, scene.config) for visit in ended])
+    for visit in visits[1:]:
+        other.committed(visit, scene.config)
     assert len(requests) == 1
     for visit in visits[-2:]:
         checkpoint.verify(visit.output)
@@ -121,6 +121,6 @@ def test_a_store_that_was_set_back_costs_no_checkpoint(make_scene: Callable[...,
     collector, storage = scene.attempts.context.collector, restored.checkpoints.parent.parent
     collector._record, collector._storage = restored.ledger, str(storage)
     visits = restored.ledger.visits()
-    collector.collect([Ended(visits[-1], restored.config)])
+    collector.committed(visits[-1], restored.config)
     for visit in visits:
         checkpoint.verify(visit.output)

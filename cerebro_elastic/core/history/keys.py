@@ -61,7 +61,6 @@ class Keys:
         self.control = prefix + "control/last"
         self.hosts = prefix + "hosts/"
         """The prefix of the hosts that take part."""
-        self.children_of_all = prefix + "children/"
         self.measured = prefix + "measured/"
         """The prefix of measurements on the test set."""
 
@@ -73,7 +72,7 @@ class Keys:
 
     def children(self, config: str) -> str:
         """The prefix of a config's children."""
-        return f"{self.children_of_all}{config}/"
+        return f"{self.prefix}children/{config}/"
 
     def assign(self, node: str, *, second: bool = False) -> str:
         """One of a node's two keys for assignments. They are used in turns: while the node trains the attempt

@@ -164,12 +164,6 @@ class Record:
         """The trained attempt that the node saves beside its next unit."""
         return self._read(self.keys.saving(node), Attempt)
 
-    def parents(self) -> frozenset[str]:
-        """The configs of whose checkpoints others have begun."""
-        prefix = self.keys.children_of_all
-        keys = (item.key.removeprefix(prefix) for item in self.store.range(prefix).items)
-        return frozenset(key.partition("/")[0] for key in keys)
-
     def children(self, config: str) -> dict[str, Parent]:
         """The configs that began with a checkpoint of ``config``, each with that checkpoint."""
         prefix = self.keys.children(config)
