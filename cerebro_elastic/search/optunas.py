@@ -136,8 +136,8 @@ class OptunaSampler:
         return study
 
     def _trials_of(self, known: Sequence[ConfigView]) -> list[FrozenTrial]:
-        """The configs as trials. Those of the last call are taken again where nothing has changed: to make
-        all of them for each of a thousand points takes a minute."""
+        """The configs as trials. Those of the last call are taken again where nothing has changed, or the
+        time for them would grow with the square of the number of configs."""
         self._made = [
             made
             if made is not None and made[0] == view

@@ -1,8 +1,8 @@
 """torch's optimizers without torch's compiler, until something compiles.
 
-The first step of an optimizer imports ``torch._dynamo``, which takes a second of each start, and 60 MB. It
-only tells the compiler what not to trace, by two functions that do nothing outside of compiled code. A module
-with these two stands in for it. Whatever else needs ``torch._dynamo``, such as ``torch.compile``, imports it.
+The first step of an optimizer imports ``torch._dynamo``, which takes a second of each start. It only tells
+the compiler what not to trace, by two functions that do nothing outside of compiled code. A module with these
+two stands in for it. Whatever else needs ``torch._dynamo``, such as ``torch.compile``, imports it.
 """
 
 from __future__ import annotations
@@ -46,8 +46,11 @@ class _Deferred(ModuleType):
     def graph_break(self, msg: str = "") -> None:
         """Nothing: what is not compiled has no graph."""
 
-    def disable(self, fn: Callable[..., Any], recursive: bool = True, *, wrapping: bool = True) -> Any:  # noqa: ARG002
-        """The function as it is: nothing traces it."""
+    def disable(self, fn: Any = None, recursive: bool = True, **options: Any) -> Any:
+        """As torch's own functions ask: the function as it is, for nothing traces it. What the user's code
+        disables stays so when something compiles, and needs the compiler."""
+        if options != {"wrapping": False}:
+            return self.imported().disable(fn, recursive, **options)
         self._passed.append(fn)
         return fn
 

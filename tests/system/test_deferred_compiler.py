@@ -37,6 +37,7 @@ assert zeroed.__dynamo_disable is not zeroed
 USES = {
     "compile": "print(torch.compile(model, backend='eager')(torch.ones(2, 3)).shape)",
     "attribute": "from torch._dynamo import OptimizedModule",
+    "disable": "assert torch.compiler.disable(abs)(-1) == torch._dynamo.disable(recursive=False)(abs)(-1)",
     "submodule": "from torch._dynamo.utils import counters; assert torch._dynamo.utils.counters is counters",
 }
 

@@ -153,7 +153,8 @@ def formed(
 
 
 def warm() -> None:
-    """Do the imports of the first unit of several ranks, which take seconds, ahead of it."""
+    """Do the imports of the first unit of several ranks, which take seconds, ahead of it. A group of ranks
+    clears the compiler's cache of rules."""
     for module in ("torch._dynamo.trace_rules", "torch.distributed.fsdp", "torch.distributed.tensor"):
         importlib.import_module(module)
     settle()
